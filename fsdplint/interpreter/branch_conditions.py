@@ -278,6 +278,7 @@ def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) 
         each_node=test.each_node,
         one_of_node=test.each_node and holds is test.one_is,
         rank=test.number,
+        in_turn=test.in_turn,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.neutral_contexts import is_neutral
@@ -154,7 +155,7 @@ def _is_real_device(value: Value) -> bool:
 
 def _is_certain(run: Run, module: ModuleValue, node: cst.CSTNode) -> bool:
     """Whether parameters of a module are certainly on meta, where no error is handled."""
-    if is_in_try(run.source, node) or _doubtful(run):
+    if catches_errors(run, node) or _doubtful(run):
         return False
     return any(
         part.must_be_meta and run.trace.modules[part.id].own_parameters is True

@@ -9,6 +9,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device, unset_buffers
 from fsdplint.interpreter.builtin_types import PLAIN_BASES
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.functions import bind
 from fsdplint.interpreter.library_classes import inherited_structure
 from fsdplint.interpreter.models.registry import find_method
@@ -16,7 +17,6 @@ from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.modules import DELEGATE, hidden_child
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Class,
@@ -196,7 +196,7 @@ def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
 def lacks_wrapper_attribute(run: Run, value: Value, node: cst.Attribute) -> bool:
     """Whether an attribute of a wrapper is read from an FSDP2 model that certainly lacks it."""
     value = run.settle(value)
-    if not lacks_attribute(run, value, node.attr.value) or is_in_try(run.source, node):
+    if not lacks_attribute(run, value, node.attr.value) or catches_errors(run, node):
         return False
     assert isinstance(value, ModuleValue)
     run.emit(Fsdp1Used, node, api=node.attr.value, module=value.id)

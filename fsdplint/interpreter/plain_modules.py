@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.loop_certainty import iterates_over_all
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.values import ModuleValue, Sequence
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import PlainModuleUsed, Sharded
@@ -23,7 +23,7 @@ _OF_LISTS = frozenset({"set_modules_to_forward_prefetch", "set_modules_to_backwa
 
 def note_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> None:
     """A method that only sharded modules have is called, perhaps with a list of such modules."""
-    if not isinstance(call.node, cst.Call) or run.callbacks or is_in_try(run.source, call.node):
+    if not isinstance(call.node, cst.Call) or run.callbacks or catches_errors(run, call.node):
         return
     given = run.settle(call.values[0]) if name in _OF_LISTS and call.values else None
     items = given.items if isinstance(given, Sequence) and not given.open else []

@@ -57,6 +57,7 @@ def compare_rank(rank: RankValue, op: cst.BaseCompOp, right: Value) -> Value:
         return Const(isinstance(op, NEGATED) != same) if same else Unknown(varying=True)
     if isinstance(op, cst.Equal | cst.Is | cst.NotEqual | cst.IsNot):
         test = is_number(rank, number if isinstance(number, int) else None)
+        test.in_turn = isinstance(right, Unknown) and right.varying
         return test.negate() if isinstance(op, NEGATED) else test
     if (number == 0 and isinstance(op, cst.GreaterThan)) or (
         number == 1 and isinstance(op, cst.GreaterThanEqual)

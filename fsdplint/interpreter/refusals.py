@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import is_new_parameter
 from fsdplint.interpreter.values import ModuleValue
 from fsdplint.trace import Called, Event, Refused, Sharded
@@ -18,7 +18,7 @@ _IGNORES = {"ignored_params", "**"}  # arguments that may leave parameters out
 
 def note_scalars(run: Run, event: Sharded, call: Call) -> None:
     """Record that `fully_shard` raises an error because of scalar parameters."""
-    if _IGNORES & set(event.options) or call.open or is_in_try(run.source, call.node):
+    if _IGNORES & set(event.options) or call.open or catches_errors(run, call.node):
         return
     found = [
         (f"{path}.{name}".lstrip("."), "a scalar")
@@ -32,7 +32,7 @@ def note_scalars(run: Run, event: Sharded, call: Call) -> None:
 
 def note_mixed_dtypes(run: Run, event: Called, call: Call) -> None:
     """Record that the first forward raises an error because a group has several dtypes."""
-    if is_in_try(run.source, call.node) or any(run.trace.of(Refused)):
+    if catches_errors(run, call.node) or any(run.trace.of(Refused)):
         return
     within = set(run.trace.submodules(event.module))
     for shard in run.trace.of(Sharded):

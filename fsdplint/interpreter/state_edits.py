@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import StateValue
 from fsdplint.interpreter.values import Value, constant
 from fsdplint.trace import StateIndexed
@@ -24,5 +24,5 @@ def note_entry_read(run: Run, state: StateValue, key: Value, node: cst.CSTNode) 
     name = constant(key)
     whole = state.on_one_rank and not (state.tensor or state.view)
     if whole and isinstance(name, str) and state.id not in run.edited_states:
-        if not is_in_try(run.source, node):
+        if not catches_errors(run, node):
             run.emit(StateIndexed, node, state=state.id, key=name)

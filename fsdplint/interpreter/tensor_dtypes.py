@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.neutral_contexts import is_neutral
 from fsdplint.interpreter.precisions import CASTS, dtype_name
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.unit_precisions import dtype_of_layer
 from fsdplint.interpreter.values import (
@@ -133,7 +133,7 @@ def note_layer(run: Run, layer: ModuleValue, call: Call, result: TensorValue) ->
 
 
 def _refuse(run: Run, layer: ModuleValue, call: Call, types: dict[str, str]) -> None:
-    if any(run.trace.of(Refused)) or is_in_try(run.source, call.node):
+    if any(run.trace.of(Refused)) or catches_errors(run, call.node):
         return
     parameters = tuple((name, f"torch.{dtype}") for name, dtype in types.items())
     run.emit(Refused, call.node, module=layer.id, reason="input", parameters=parameters)

@@ -9,9 +9,9 @@ import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import condition, rank_guard
 from fsdplint.interpreter.dispatch import executes
+from fsdplint.interpreter.error_handling import catches_errors
 from fsdplint.interpreter.frames import FUNCTION, PROGRAM, SUITE, GuardEntry
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Condition, Const, Unknown, Value
 from fsdplint.trace import GuardKind, Ranks
@@ -68,4 +68,4 @@ def _ends_all_ranks(run: Run, node: cst.Assert) -> bool:
     """
     ended_elsewhere = {FUNCTION, PROGRAM}
     kinds = {entry.guard.kind for entry in run.guards if entry.until not in ended_elsewhere}
-    return kinds <= {GuardKind.CONFIG} and not run.callbacks and not is_in_try(run.source, node)
+    return kinds <= {GuardKind.CONFIG} and not run.callbacks and not catches_errors(run, node)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.context_entry import EXIT_STACK, enter, leave
+from fsdplint.interpreter.error_handling import SUPPRESS
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.run import Run
@@ -90,7 +91,7 @@ def add_callback(run: Run, receiver: Context, name: str, call: Call) -> Value:
 
 @function("contextlib.suppress")
 def suppress(run: Run, name: str, call: Call) -> Value:
-    return Context("suppress")
+    return Context(SUPPRESS)
 
 
 @method("Context", "close")

@@ -48,6 +48,7 @@ class RankTest(Value):
     each_node: whether it is a test of the local rank: true, or false, on one rank of each machine.
     one_is: its outcome on the one rank of each machine, if it is such a test.
     number: the rank that it tells from the others; None if unknown.
+    in_turn: whether this is another rank in each turn of a loop.
     """
 
     true_on: Ranks
@@ -55,6 +56,7 @@ class RankTest(Value):
     each_node: bool = False
     number: int | None = None
     one_is: bool = True
+    in_turn: bool = False
 
     def negate(self) -> RankTest:
         sides = self.false_on, self.true_on

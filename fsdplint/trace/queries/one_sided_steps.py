@@ -83,10 +83,10 @@ def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped | GroupOp
 
 
 def deciding_test(event: Event) -> Guard | None:
-    """The innermost test that keeps some ranks from an event."""
+    """The innermost test that keeps some ranks from an event; None if all ranks come in turn."""
     for guard in reversed(event.guards):
         if guard.own_data is not None or (guard.kind is GuardKind.RANK and guard.ranks.partial):
-            return guard
+            return None if guard.in_turn else guard
     return None
 
 
