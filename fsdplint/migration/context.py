@@ -86,6 +86,7 @@ class Migration:
             those of `undecided_nodes`.
         undecided_nodes: the nodes of statements that an assisted migration sets aside.
         consumed: references that a pass has accounted for.
+        lost_reads: reads of variables in arguments that FSDP2 does not need.
         copied_data: the targets `p.data` of assignments that became copies.
         norms_apart: the constructor calls after which batch norms stay out of mixed precision.
         unread: those of them in values that nothing reads.
@@ -109,6 +110,7 @@ class Migration:
     symbols: dict[cst.CSTNode, str] = field(default_factory=dict)
     consumed: set[cst.CSTNode] = field(default_factory=set)
     norms_apart: set[cst.Call] = field(default_factory=set)
+    lost_reads: set[cst.CSTNode] = field(default_factory=set)
     copied_data: set[cst.CSTNode] = field(default_factory=set)
     unread: set[cst.CSTNode] = field(default_factory=set)
     aliases: list[Alias] = field(default_factory=list)

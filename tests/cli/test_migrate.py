@@ -27,6 +27,37 @@ dist.destroy_process_group()
 """
 BLOCKER = "torch.distributed.fsdp._runtime_utils._lazy_init(model, model)\n"  # FSDP1's inside
 BLOCKED = TRAIN.replace("optimizer.step", BLOCKER + "optimizer.step")
+WRAPPING = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+
+def wrap(model):
+    return FullyShardedDataParallel(model, device_id=torch.cuda.current_device())
+"""
+USES_WRAPPING = """\
+import torch
+from shared.wrapping import wrap
+
+torch.distributed.init_process_group("nccl")
+torch.cuda.set_device(torch.distributed.get_rank())
+model = wrap(torch.nn.Linear(8, 8))
+"""
+LIBRARY = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+
+class Trainer:
+    def __init__(self, rank):
+        torch.cuda.set_device(rank)
+        self.model = FullyShardedDataParallel(torch.nn.Linear(8, 8))
+
+
+def train(rank):
+    trainer = Trainer(rank)
+    trainer.model(torch.randn(2, 8)).sum().backward()
+"""
 
 
 def run(*arguments: object) -> Result:
@@ -76,6 +107,27 @@ def test_a_report_says_how_much_was_covered(folder: Path) -> None:
     assert line in result.output.splitlines()
     report = json.loads((folder / "report.json").read_text())
     assert report["coverage"] == {"sites": 7, "covered": 5}
+
+
+def test_the_copy_holds_all_programs_of_a_migration(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[project]\nname = "shared"\n')
+    (folder / "shared").mkdir()
+    (folder / "shared" / "wrapping.py").write_text(WRAPPING)
+    for name in ("images", "texts"):
+        (folder / "examples" / name).mkdir(parents=True)
+        (folder / "examples" / name / "train.py").write_text(USES_WRAPPING)
+    result = run("migrate", "--fix", ".")
+    assert "1 program migrated whole" in result.output, result.output
+    for name in ("images", "texts"):
+        script = f"examples/{name}/train.py"
+        assert f"fsdplint prove ../before/{script} --against {script}" in result.output
+
+
+def test_the_proof_of_a_migrated_library_needs_a_script(folder: Path) -> None:
+    (folder / "training.py").write_text(LIBRARY)
+    result = run("migrate", "--fix", ".")
+    line = "fsdplint prove ../before/SCRIPT --against SCRIPT -- ARGS"
+    assert line in result.output, result.output
 
 
 def test_fix_writes_what_the_report_says(folder: Path) -> None:

@@ -17,7 +17,6 @@ FORMS = {
         other = FSDP(second, cpu_offload=offload)
         """,
         """
-        offload = None
         first, second = Net(), Net()
         model = fully_shard(first)
         other = fully_shard(second)

@@ -18,13 +18,16 @@ _DEVICE = re.compile(r"torch\.\w+\.current_device")
 
 
 def delete_variable(migration: Migration, source: Source, name: cst.Name) -> None:
-    """Delete the assignments of a variable that loses its only reader, if they do nothing else.
+    """Delete the assignments of a variable that loses its last reader, if they do nothing else.
 
     An `if` that only selects the variable's value is deleted with them.
     """
     home = home_of(source, name)
     found = definitions(source, name)
-    if home is None or not found or len(reads(source, home, name.value)) != 1:
+    migration.lost_reads.add(name)
+    if home is None or not found:
+        return
+    if not migration.lost_reads.issuperset(reads(source, home, name.value)):
         return
     if home is source.tree and _known_elsewhere(migration, source, name.value):
         return

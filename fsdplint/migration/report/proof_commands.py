@@ -54,14 +54,14 @@ def with_options(section: Section, options: Sequence[str]) -> None:
 
 def after_writing(section: Section) -> None:
     """Replace the commands by those that compare with the files before the migration."""
-    top = _top(section.title)
+    top = _top(section.title, *section.files, *section.programs)
     copy = _copy_of(top)
     lines = []
     for line in section.prove:
         _, _, script, *rest = shlex.split(line)
-        if script == SCRIPT:
-            continue
-        old = os.path.join(copy, os.path.relpath(os.path.realpath(script), top))
+        is_named = script != SCRIPT
+        inside = os.path.relpath(os.path.realpath(script), top) if is_named else SCRIPT
+        old = os.path.join(copy, inside)
         words = ["fsdplint", "prove", old, "--against", script, *rest]
         lines.append(" ".join(map(shlex.quote, words)))
     section.prove = lines
@@ -95,9 +95,11 @@ def _copy_of(top: str) -> str:
     return os.path.join(os.path.relpath(os.path.dirname(top)), BEFORE)
 
 
-def _top(path: str) -> str:
-    """The root of the Git repository that a file is in, else its own folder."""
-    folder = own = os.path.dirname(os.path.realpath(path))
+def _top(path: str, *others: str) -> str:
+    """The root of the Git repository that a file is in, else the folder of it and other files."""
+    folders = [os.path.dirname(os.path.realpath(one)) for one in (path, *others)]
+    own = os.path.commonpath(folders)
+    folder = folders[0]
     while True:
         if os.path.exists(os.path.join(folder, ".git")):
             return folder
