@@ -166,7 +166,25 @@ def on_one_line(text: str) -> str:
         return text
     one = re.sub(r"\s*\r?\n\s*", " ", text)
     one = re.sub(r"([(\[{]) ", r"\1", one)
-    return re.sub(r",? ([)\]}])", r"\1", one)
+    one = re.sub(r" ([)\]}])", r"\1", one)
+    return re.sub(r",([)\]}])", lambda found: _closing(one, found), one)
+
+
+def _closing(text: str, found: re.Match[str]) -> str:
+    """A closing bracket without the comma before it, unless that makes a tuple of one element."""
+    depth = commas = 0
+    for position in range(found.start() - 1, -1, -1):
+        char = text[position]
+        if char in ")]}":
+            depth += 1
+        elif char in "([{" and depth:
+            depth -= 1
+        elif char in "([{":
+            is_tuple = char == "(" and not re.search(r"[\w)\]]$", text[:position])
+            return found[0] if is_tuple and not commas else found[1]
+        elif char == "," and not depth:
+            commas += 1
+    return found[0]
 
 
 def indented(line: str) -> str:

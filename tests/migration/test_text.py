@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forms import migrated
 
-from fsdplint.migration.text import statement
+from fsdplint.migration.text import on_one_line, statement
 from fsdplint.source.source import Source
 
 SOURCE = Source("train.py", "def main():\n    model = shard(model)\n")
@@ -104,3 +104,17 @@ def test_comments_in_every_form_of_a_call_stay(tmp_path: Path) -> None:
     assert len(words) == 19
     for word in words:
         assert text.count(f"# {word}\n") == (0 if word == "removed" else 1), word
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("f(\n    a,\n    b,)", "f(a, b)"),
+        ("f(\n    a=(\n        1,\n    ),\n)", "f(a=(1,))"),
+        ("(\n    1,\n    2,\n)", "(1, 2)"),
+        ("[\n    x,\n]", "[x]"),
+        ("(\n    1,\n)", "(1,)"),
+    ],
+)
+def test_only_a_tuple_of_one_element_keeps_its_comma(text: str, line: str) -> None:
+    assert on_one_line(text) == line
