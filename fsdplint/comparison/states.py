@@ -42,6 +42,7 @@ _LAYOUTS: dict[Layout, Argument] = {
     Layout.LOCAL: _LOCAL,
 }
 RANK_0 = "weights of rank 0 on all ranks"
+_NO = Constant("no")
 _TAKEN, _LOADED = "state taken", "state loaded"
 _IS_TAKEN, _ON_RANK_0 = "state is taken", "state is only on rank 0"
 OF_TAKEN_STATES = {_TAKEN, _IS_TAKEN, _ON_RANK_0}
@@ -71,9 +72,14 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
             if loaded.state in own:
                 continue
         subject = _subject(trace, names, loaded.into)
-        plan.add("state is loaded", subject, loaded.ranks.value, loaded)
+        ranks: Argument = Constant(loaded.ranks.value)
+        kind = _loaded_as(trace, loaded)
+        if loaded.broadcast and loaded.state is None and loaded.file is None:
+            # It may be the state that the model has, which `sync_module_states` sends as well.
+            ranks, kind = OneOf((ranks, _NO)), OneOf((kind, _NO))
+        plan.add("state is loaded", subject, ranks, loaded)
         expected = _chosen_kind(trace, loaded.into, loaded)
-        plan.add(_LOADED, subject, _loaded_as(trace, loaded), loaded, expected)
+        plan.add(_LOADED, subject, kind, loaded, expected)
     _add_files(plan, trace, names)
 
 

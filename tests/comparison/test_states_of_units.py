@@ -58,3 +58,13 @@ def test_other_units(tmp_path: Path) -> None:
 def test_the_state_of_the_model_is_that_of_no_unit(tmp_path: Path) -> None:
     after = AFTER + "state = model.state_dict()\n"
     assert open_states(tmp_path, UNKNOWN + OF_FSDP1, after) == set()
+
+
+def test_a_load_of_an_unknown_state_is_not_lost(tmp_path: Path) -> None:
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    load = "import library\nmodel = FSDP(net)\nmodel.load_state_dict(library.state())\n"
+    before.write_text(HEAD + load)
+    after.write_text(HEAD + "model = fully_shard(net)\n")
+    result = compare_sides(side(before), side(after))
+    found = [one.outcome for one in result.facts if one.topic == "state is loaded"]
+    assert found == [Outcome.DIFFERS]

@@ -229,6 +229,28 @@ READ = {
         """,
         ['backward_prefetch="BACKWARD_PRE"', "return fully_shard(net)"],
     ),
+    "a policy that is set to None before each call": (
+        """
+        def arguments():
+            return dict(
+                auto_wrap_policy=size_based_auto_wrap_policy,
+                mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+            )
+
+
+        class Pair(nn.Module):
+            def __init__(self, options):
+                super().__init__()
+                self.first = FSDP(Net(), **options)
+                self.second = FSDP(Net(), **options)
+
+
+        options = arguments()
+        options["auto_wrap_policy"] = None
+        model = FSDP(Pair(options), **options)
+        """,
+        ["auto_wrap_policy=None,", f"fully_shard(Pair(options), {PRECISION})"],
+    ),
     "a dict that is also printed": (
         """
         def arguments():

@@ -66,3 +66,9 @@ def test_the_migration_of_a_form_is_offered(module: object, name: str, tmp_path:
 def test_a_chosen_strategy_of_several_units_is_offered(name: str, tmp_path: Path) -> None:
     model = f"model = FSDP(Net(), sharding_strategy=strategy, {POLICY})\n"
     assert not refusals(tmp_path, textwrap.dedent(CHOSEN[name]) + model)
+
+
+@pytest.mark.parametrize("made", ["library.create()", "library.create().embeddings()"])
+def test_rank_0s_weights_for_a_model_of_unknown_code(made: str, tmp_path: Path) -> None:
+    model = f"import library\n\nmodel = FSDP({made}, sync_module_states=True)\n"
+    assert not refusals(tmp_path, model)

@@ -37,8 +37,10 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import IGNORED, PARAMETERS
 from fsdplint.migration.text import is_repeatable
-from fsdplint.source.source import Source
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.item_reads import read_key
+from fsdplint.trace import Wrapped
 
 ARGUMENTS = {*PARAMETERS[1:], "ignored_parameters"}  # the last one is of torch 2.0
 UNUSED_ARGUMENTS = {"limit_all_gathers", "use_orig_params", "device_id"}
@@ -127,6 +129,11 @@ class Reader:
     # One argument each --------------------------------------------------------------------------
 
     def _auto_wrap_policy(self, value: cst.BaseExpression) -> None:
+        if read_key(value) and self._runs_without("auto_wrap_policy"):
+            self._account_for_unused(value)
+            self.migration.lost_reads.add(value)
+            self.values["auto_wrap_policy"] = cst.Name("None")
+            return
         function = self.values.get("param_init_fn")
         initializes = meta.may_be_meta(self.migration, self.at) or (
             function is not None
@@ -144,6 +151,16 @@ class Reader:
         policy = self.keywords.policy = reader.read(value)
         if policy is not None and strategy.KEY in dict(policy.unit):
             self._check_unit_strategy(value, policy)
+
+    def _runs_without(self, argument: str) -> bool:
+        """Whether an argument is None, or not given, in all runs of the call."""
+        options = [
+            event.options
+            for trace in self.migration.program.traces
+            for event in trace.of(Wrapped)
+            if isinstance(event.site, NodeSite) and event.site.node is self.at
+        ]
+        return bool(options) and not any({argument, "**"}.intersection(one) for one in options)
 
     def _check_unit_strategy(self, value: cst.BaseExpression, policy: Policy) -> None:
         """Block if units with their own strategy need another mesh; drop what the model has, too."""

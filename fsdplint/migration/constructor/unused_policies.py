@@ -15,8 +15,11 @@ from fsdplint.migration.constructor.called_policies import called_policy
 from fsdplint.migration.constructor.policy_reader import convert
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import ancestors
+from fsdplint.syntax.item_reads import read_key, string_value
 
+KEYS = ("auto_wrap_policy",)
 POLICIES = {
     "ModuleWrapPolicy",
     "transformer_auto_wrap_policy",
@@ -38,6 +41,10 @@ def rewrite(migration: Migration) -> None:
 
 def _rewrite_policy(migration: Migration, source: Source, node: cst.CSTNode) -> None:
     policy = _policy_around(migration, source, node)
+    if isinstance(policy, cst.BaseExpression) and _is_overwritten_item(migration, source, policy):
+        migration.account_for(source, policy)
+        migration.substitute(source, policy, "None")
+        return
     if not isinstance(policy, cst.BaseExpression) or policy is node:
         return
     called = called_policy(migration)
@@ -60,6 +67,36 @@ def _rewrite_policy(migration: Migration, source: Source, node: cst.CSTNode) -> 
         return
     with migration.collecting():
         convert(migration, source, policy, sharder=by_size)
+
+
+def _is_overwritten_item(migration: Migration, source: Source, policy: cst.BaseExpression) -> bool:
+    """Whether a policy is an item of a dict, and each read of its key gives None in all runs."""
+    item = source.parent(policy)
+    whole = source.parent(item) if item is not None else None
+    key = ""
+    if (
+        isinstance(item, cst.Arg)
+        and isinstance(whole, cst.Call)
+        and is_constant(whole.func, "dict")
+    ):
+        key = item.keyword.value if item.keyword is not None else ""
+    elif isinstance(item, cst.DictElement) and item.value is policy:
+        key = string_value(item.key)
+    if key not in KEYS:
+        return False
+    found = [
+        read
+        for other in migration.program.sources.values()
+        for read in nodes(other)
+        if _reads_key(other, read, key)
+    ]
+    return bool(found) and migration.lost_reads.issuperset(found)
+
+
+def _reads_key(source: Source, node: cst.CSTNode, key: str) -> bool:
+    """Whether an expression takes the item of this key out of some dict."""
+    is_target = isinstance(source.parent(node), cst.AssignTarget | cst.Del)
+    return not is_target and read_key(node) == key
 
 
 def _only_returns(function: cst.FunctionDef | cst.ClassDef, policy: cst.BaseExpression) -> bool:
