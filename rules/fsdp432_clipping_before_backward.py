@@ -18,7 +18,7 @@ class ClippingBeforeBackward(Rule):
     Finds gradient clipping after `optimizer.zero_grad()` and before the backward pass of the next step, if
     nothing clips between that backward pass and the step.
 
-    A clipping that only measures the norm (`max_norm=float("inf")`) is not reported.
+    A clipping that only measures the norm (`max_norm=float("inf")` or `1e9`) is not reported.
 
     ## Why is this bad?
     There is no error. There are no gradients to clip, and the step uses those of the backward pass as they are.

@@ -18,7 +18,7 @@ class ClippingOfEachMicroBatch(Rule):
     Finds gradient clipping after each of several backward passes that add up the gradients for one optimizer
     step. The step comes after the loop, or in every Nth turn of it.
 
-    A clipping that only measures the norm (`max_norm=float("inf")`) is not reported.
+    A clipping that only measures the norm (`max_norm=float("inf")` or `1e9`) is not reported.
 
     ## Why is this bad?
     There is no error. The clipping scales what the earlier micro-batches have added, again and again, and the

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fsdplint.interpreter.autograd_functions import in_autograd_function
 from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
@@ -65,6 +66,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
 def _note_kept(run: Run, name: str, given: list[Value], result: Unknown | TensorValue) -> None:
     """Note what a new number has of the first operand, and of the others in a sum or product."""
     first = amount_of(run, given[0])
+    if first.of_batch and in_autograd_function(run):
+        return  # its backward may scale the gradient
     if first.of_batch and name == "add" and all(amount_of(run, one).of_batch for one in given):
         note(run, result, of_batch=True)
     elif first.of_batch and name in _KEEPS_LOSS:

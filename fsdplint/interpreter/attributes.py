@@ -11,6 +11,7 @@ from fsdplint.interpreter import (
     rank_local,
     tensor_marks,
 )
+from fsdplint.interpreter.autograd_functions import is_autograd_function
 from fsdplint.interpreter.chosen_members import (
     namespace_of,
     parsed_object,
@@ -75,7 +76,6 @@ _RESULT_PARTS = {"indices", "last_hidden_state", "mT", "pooler_output", "T"}
 LOADER_PARTS = {"sampler", "batch_sampler", "dataset"}
 
 
-_AUTOGRAD = {"torch.autograd.Function", "torch.autograd.function.Function"}
 OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 
@@ -211,7 +211,7 @@ def _class_attribute(run: Run, value: Class, name: str) -> Value:
     if name in ("__name__", "__qualname__"):
         return Const(value.name)
     forward = value.lookup("forward") if name == "apply" else None
-    if isinstance(forward, Function) and _AUTOGRAD & set(value.library_bases()):
+    if isinstance(forward, Function) and is_autograd_function(value):
         return Partial(forward, [Unknown()])
     if name == "__dict__":
         return Namespace(Scope(value.site.source, kind="class", names=value.attributes), value)

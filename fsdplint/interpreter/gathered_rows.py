@@ -14,20 +14,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fsdplint.interpreter import grad_mode
+from fsdplint.interpreter.autograd_functions import in_autograd_function
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import STRUCTURE
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Gather, Rows, TensorValue
 from fsdplint.interpreter.values import (
-    Class,
     Sequence,
     Unknown,
     Value,
 )
 from fsdplint.trace import BackwardRun, Called, Collective, GradMode
 
-AUTOGRAD = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
 MAX_GATHERS = 8  # that are known for one value
 _GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 _DIFFERENTIABLE = ("torch.distributed.nn.functional.", "torch.distributed.nn.")
@@ -75,7 +74,7 @@ def note_gather(run: Run, event: Collective, call: Call) -> None:
     tensor = run.settle(tensor) if tensor is not None else Unknown()
     first = "tensor_list" if event.api == "all_gather" else "output_tensor"
     holder = run.settle(call.arg(0, first) or Unknown())
-    cuts = tensor in run.with_gradient and _has_autograd(run) and not _in_autograd_function(run)
+    cuts = tensor in run.with_gradient and _has_autograd(run) and not in_autograd_function(run)
     _hold(run, Gather(event, holder, cuts and event.collective))
 
 
@@ -91,12 +90,6 @@ def _hold(run: Run, gather: Gather) -> None:
     if isinstance(gather.holder, Sequence):
         for item in gather.holder.items:
             run.rows[run.settle(item)] = replace(rows, ordered=False)
-
-
-def _in_autograd_function(run: Run) -> bool:
-    """Whether a function with a backward of its own is executed."""
-    owners = (frame.owner for frame in run.frames)
-    return any(isinstance(one, Class) and AUTOGRAD & set(one.library_bases()) for one in owners)
 
 
 def note_element_set(run: Run, container: Value, value: Value) -> None:

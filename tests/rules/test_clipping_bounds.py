@@ -70,5 +70,10 @@ def test_a_finite_bound_clips(tmp_path: Path, form: str) -> None:
     assert findings(tmp_path, FORMS[form], "1.0") == 1
 
 
+@pytest.mark.parametrize(("bound", "found"), [("1e9", 0), ("10000000", 0), ("1e3", 1)])
+def test_a_bound_that_no_norm_reaches_only_measures(tmp_path: Path, bound: str, found: int) -> None:
+    assert findings(tmp_path, bound, "") == found
+
+
 def test_the_constant_of_a_library_only_measures(tmp_path: Path) -> None:
     assert findings(tmp_path, "math.inf", "") == 0

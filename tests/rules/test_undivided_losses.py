@@ -23,6 +23,16 @@ parser.add_argument("--accumulate", type=int, default=4)
 args = parser.parse_args()
 
 
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(context, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient / 4
+
+
 class Net(nn.Module):
     def __init__(self, dropout={dropout}):
         super().__init__()
@@ -99,6 +109,7 @@ def test_nothing_divides_the_loss(tmp_path: Path, parts: dict[str, str]) -> None
         {"loss": "loss = loss.div(args.accumulate)"},
         {"loss": "loss = loss.div_(args.accumulate)"},
         {"loss": "loss = loss * 0.25"},
+        {"loss": "loss = Scale.apply(loss)"},
         {"backward": "scaler.scale(loss / args.accumulate).backward()"},
         {"loss": 'loss = F.cross_entropy(scores, y, reduction="sum")'},
         {"loss": "loss = F.cross_entropy(scores, y, reduction=args.reduction)"},

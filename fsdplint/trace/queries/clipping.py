@@ -32,9 +32,13 @@ def _is_sharded(trace: Trace, module: str, event: Event) -> bool:
     return trace.sharded_within(module, event) is not None or by_framework is not None
 
 
+_LARGE = 1e6  # a bound for which programs also write infinity
+
+
 def may_only_measure(event: Clipped) -> bool:
-    """Whether the bound of a clipping is infinite, or may be."""
-    return event.max_norm == float("inf") or event.max_norm == "?"
+    """Whether the bound of a clipping is one that no norm reaches, or may be."""
+    bound = event.max_norm
+    return bound == "?" or (isinstance(bound, int | float) and bound >= _LARGE)
 
 
 def turns_of(event: Event) -> set[tuple[object, bool]]:
