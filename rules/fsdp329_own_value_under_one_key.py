@@ -19,7 +19,7 @@ class OwnValueUnderOneKey(Rule):
     its generator. A value is also found in the dict that an object's `state_dict()` returns.
 
     DTensors are fine, since a checkpoint has the part of each rank. A key with the rank in it, a folder for each
-    rank and the time are fine, too.
+    rank, the time, and a loss or another number that is computed of a whole tensor are fine, too.
 
     ## Why is this bad?
     The ranks agree on who writes which key, and a key is written once. `load` gives the same value to all ranks, so

@@ -11,6 +11,7 @@ from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Dict, Sequence, Value
 
 MAX_DEPTH = 3
@@ -36,10 +37,16 @@ def _keys(run: Run, state: Dict, path: str, depth: int) -> Iterator[str]:
 
 
 def _is_own(run: Run, value: Value) -> bool:
-    """Whether a number or text, or a tensor that is no DTensor, is another one on each rank."""
+    """Whether a number or text, or a tensor that is no DTensor, is another one on each rank.
+
+    One number for all elements of a tensor, such as a loss, is a report, and no state to go on
+    with.
+    """
     if isinstance(value, Sequence):
         return any(_is_own(run, run.settle(one)) for one in value.items)
     if depends_on_rank(value) or position_of(run, value) is not None:
         return True
     local = local_of(value)
-    return local is not None and local.source not in run.clocks
+    if local is None or local.number or isinstance(value, TensorValue):
+        return False
+    return local.source not in run.clocks

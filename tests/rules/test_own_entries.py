@@ -76,6 +76,15 @@ GOOD = {
         "torch.manual_seed(7)",
         f'{{{MODEL}, "random": torch.get_rng_state()}}',
     ),
+    "loss": (
+        "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))\n"
+        "loss = model(data).square().mean()",
+        f'{{{MODEL}, "loss": loss.item(), "tensor": loss.detach()}}',
+    ),
+    "metric": (
+        "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))",
+        f'{{{MODEL}, "largest": float(data.max())}}',
+    ),
     "device": ("", f'{{{MODEL}, "device": torch.device("cpu")}}'),
 }
 
