@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import GeneratorValue, ScalerValue, SchedulerValue
+from fsdplint.interpreter.torch_values import (
+    GeneratorValue,
+    SamplerValue,
+    ScalerValue,
+    SchedulerValue,
+)
 from fsdplint.interpreter.values import Method, ModuleValue, OptimizerValue
 
-_OBJECTS = (GeneratorValue, ModuleValue, OptimizerValue, ScalerValue, SchedulerValue)
+_OBJECTS = (
+    *(GeneratorValue, ModuleValue, OptimizerValue),
+    *(SamplerValue, ScalerValue, SchedulerValue),
+)
 
 
 def named_by_class(run: Run, name: str, call: Call) -> Method | None:

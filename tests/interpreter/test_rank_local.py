@@ -72,6 +72,8 @@ def test_a_test_that_may_be_the_same_on_all_ranks(tmp_path: Path, test: str) -> 
         "total = torch.zeros(2); total[0] += loss.item(); unknown(total); loss = total[0]",
         "total = torch.zeros(2); total[0] += loss; dist.all_reduce(total); loss, _ = total.tolist()",
         "total = torch.zeros(2); total[0] += loss; dist.all_reduce(total); loss = total / total[1]",
+        "dist.recv(loss, 0)",
+        "dist.send(loss, 1) if dist.get_rank() == 0 else dist.recv(loss, 0)",
         "unknown(loss)",
         "reduced = [loss]; unknown(reduced)",
         "loss = torch.distributed.nn.functional.all_reduce(loss)",

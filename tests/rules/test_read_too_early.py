@@ -62,6 +62,8 @@ def test_a_read_without_order_is_found(tmp_path: Path, body: str) -> None:
         WRITE + "dist.barrier()\ntorch.load(path)",
         WRITE + "model(torch.ones(2, 4))\ntorch.load(path)",
         WRITE + "from elsewhere import wait_for_everyone\nwait_for_everyone()\ntorch.load(path)",
+        WRITE + "x = torch.ones(1)\n"
+        "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)\ntorch.load(path)",
         WRITE + "while not os.path.exists(path):\n    pass\ntorch.load(path)",
         WRITE + "while not Path(path).exists():\n    time.sleep(1)\ntorch.load(path)",
         WRITE + "if rank == 0:\n    torch.load(path)",

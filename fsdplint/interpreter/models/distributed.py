@@ -105,6 +105,10 @@ def note_reduction(run: Run, name: str, call: Call, library: str = "") -> Collec
 def unmodelled_function(run: Run, name: str, call: Call) -> Value:
     """Names without a model: process groups, constants, helpers, functional collectives."""
     event = note_reduction(run, name.rpartition(".")[2], call)
+    if call.values:  # `recv(tensor, src)`
+        run.may_have_waited_at = len(run.trace.events)
+        for value in call.values if run.has_own_data else ():
+            note_agreement(run.settle(value))
     meta_device.leave_meta_in_arguments(run, call.values, keeps_dtype=True)
     note_weights_set(run, call.node, call.values)
     result = Unknown(origin="")
