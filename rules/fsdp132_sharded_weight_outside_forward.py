@@ -9,8 +9,8 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Fsdp1Used, ModuleAttached, ShardComputed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import class_name, fsdp1_on_fsdp2, sharded_here
+from fsdplint.trace.queries.data_parallelism import other_parallelism
 from fsdplint.trace.queries.gathered import MaybeGathered
-from fsdplint.trace.queries.initial_weights import other_parallelism
 
 OF_FSDP1 = (
     "Outside of that forward, FSDP1's parameter is empty, or this rank's part without its shape."

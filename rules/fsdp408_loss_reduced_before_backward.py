@@ -19,7 +19,7 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.queries.initial_weights import other_parallelism
+from fsdplint.trace.queries.data_parallelism import other_parallelism
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program

@@ -87,3 +87,27 @@ def test_the_divisor_of_a_loss_times_the_number_of_ranks(
     text = "for x, y in loader:\n" + textwrap.indent(turn, "    ")
     codes = [one.rule.code for one in findings(program(tmp_path, text, header=HEAD), "FSDP428")]
     assert codes == ["FSDP428"] * found
+
+
+@pytest.mark.parametrize(
+    ("names", "part", "found"),
+    [
+        ('("dp",)', "mesh", True),
+        ('("rows",)', "mesh", True),
+        ('("rows", "columns")', "mesh", True),
+        ('("rows", "columns")', 'mesh["rows"]', False),  # another parallelism over the columns
+        ('("tp",)', "mesh", False),
+    ],
+)
+def test_a_mesh_that_the_model_is_sharded_over(
+    tmp_path: Path, names: str, part: str, found: bool
+) -> None:
+    mesh = (
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        f'mesh = init_device_mesh("cpu", (2,) * len({names}), mesh_dim_names={names})\n'
+    )
+    head = HEAD.replace("model = fully_shard(nn.Linear(8, 4))", f"{mesh}model = nn.Linear(8, 4)")
+    head = head.replace("optimizer =", f"fully_shard(model, mesh={part})\noptimizer =")
+    turn = TURN.format(reduce="pass", scale=PLAIN, after="pass")
+    text = "for x, y in loader:\n" + textwrap.indent(turn, "    ")
+    assert bool(findings(program(tmp_path, text, header=head), "FSDP428")) == found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdplint.trace import (
@@ -22,8 +22,8 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.queries.data_parallelism import other_parallelism
 
-DATA_DIMS = ("replicate", "shard", "dp", "data", "fsdp", "ddp", "hsdp", "node", "world")
 SENDING = ("broadcast", "all_reduce", "scatter", "reduce")
 REPLICATED = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD")
 
@@ -204,22 +204,6 @@ def were_equal(trace: Trace, family: set[str]) -> bool:
         and event.same_weights is not None
     ]
     return bool(seen) and all(seen)
-
-
-def other_parallelism(trace: Trace, known: Container[str] = ()) -> bool:
-    """Whether ranks may belong together in other ways, such as tensor parallel ones.
-
-    known: the dimensions of which it is known how their ranks belong together.
-    """
-    return any(
-        len(mesh.shape) > 2 or not all(name in known or _is_data(name) for name in mesh.dim_names)
-        for mesh in trace.of(MeshBuilt)
-    )
-
-
-def _is_data(name: str) -> bool:
-    """Whether the ranks along a dimension of this name get different data."""
-    return any(name.lower().startswith(one) for one in DATA_DIMS)
 
 
 def _replicates(trace: Trace, sharded: Sharded | Wrapped) -> bool | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,12 +19,8 @@ from fsdplint.trace import (
     Wrapped,
     first,
 )
+from fsdplint.trace.queries.data_parallelism import may_share_data
 from fsdplint.trace.queries.data_passes import is_trained, out_of_sight, training_passes
-
-# Names of dimensions whose ranks work on the same data.
-OTHER_DIMENSIONS = re.compile(
-    r"(?<![a-z])(tp|cp|sp|pp|ep)(?![a-z])|tensor|context|sequence|pipe|expert|model", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ def _two_dimensions(trace: Trace) -> Sharded | None:
         return None
     if any(len(one.dims) != 2 or one.whole_mesh != shards[0].whole_mesh for one in shards):
         return None
-    if any(map(OTHER_DIMENSIONS.search, shards[0].dims)):
+    if any(map(may_share_data, shards[0].dims)):
         return None
     for event in trace.of(Collective):
         if event.api == "new_group" or event.unknown_group:

@@ -23,8 +23,8 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.queries.common import reduced_by_hand
+from fsdplint.trace.queries.data_parallelism import may_share_data
 from fsdplint.trace.queries.data_passes import is_trained, training_passes
-from fsdplint.trace.queries.split_dimensions import OTHER_DIMENSIONS
 
 _SENDS = ("broadcast", "scatter", "all_gather", "all_to_all")
 
@@ -114,7 +114,7 @@ def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | N
 
 def _is_unused(trace: Trace, dimensions: tuple[str, ...]) -> bool:
     """Whether nothing works over some dimensions: no other parallelism, no reduction by hand."""
-    if any(True for _ in trace.of(TensorParallel)) or any(map(OTHER_DIMENSIONS.search, dimensions)):
+    if any(True for _ in trace.of(TensorParallel)) or any(map(may_share_data, dimensions)):
         return False
     if _is_out_of_sight(trace):
         return False

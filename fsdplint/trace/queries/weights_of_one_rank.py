@@ -20,9 +20,9 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.queries.common import side
+from fsdplint.trace.queries.data_parallelism import other_parallelism
 from fsdplint.trace.queries.initial_weights import (
     may_synchronize,
-    other_parallelism,
     replaces_weights,
     sends_tensors,
     sharded_roots,
