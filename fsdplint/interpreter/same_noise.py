@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 from fsdplint.interpreter import grad_mode
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.randomness import differs_by_rank
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_local_calls import draws
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.seeds import differs_by_rank
 from fsdplint.interpreter.shared_draws import in_model
 from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
 from fsdplint.interpreter.values import (

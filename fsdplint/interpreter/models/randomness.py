@@ -11,14 +11,13 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import data_at, local_of, own_data
-from fsdplint.interpreter.ranks import WORLD_SIZE, is_distinct
+from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.seeds import note_seed
+from fsdplint.interpreter.seeds import differs_by_rank, note_seed
 from fsdplint.interpreter.torch_values import (
     LOCAL_PART,
     GeneratorValue,
     ParametersOf,
-    RankValue,
     TensorValue,
 )
 from fsdplint.interpreter.unknown_results import unknown_result
@@ -27,7 +26,6 @@ from fsdplint.interpreter.values import (
     Context,
     Method,
     ModuleValue,
-    Sequence,
     Unknown,
     Value,
     constant,
@@ -89,21 +87,6 @@ def seed_device(run: Run, name: str, call: Call) -> Value:
     return Const(None)
 
 
-def differs_by_rank(run: Run, seed: Value | None) -> bool | None:
-    """Whether a seed differs between ranks; None if unknown."""
-    seed = run.settle(seed) if seed is not None else None
-    if isinstance(seed, RankValue):
-        return True if seed.scope != "group" else None
-    if isinstance(seed, Unknown):
-        if seed.by_rank:
-            return True
-        if seed.by_process:
-            return None
-        known = seed.default is not None or (seed.origin and not seed.varying)
-        return False if known or seed.origin == WORLD_SIZE else None
-    return False if isinstance(seed, Const) else None
-
-
 @function("torch.set_rng_state", "torch.seed", "torch.random.set_rng_state", "torch.random.seed")
 def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
     note_seed(run, None)
@@ -117,7 +100,7 @@ def seed_library(run: Run, name: str, call: Call) -> Value:
     note_seed(run, next(iter(call.values), None))
     library = name.rpartition(".")[0]
     run.own_seeds.discard(library)
-    if _differs(run, next(iter(call.values), None)):
+    if differs_by_rank(run, next(iter(call.values), None)) is True:
         run.own_seeds.add(library)
     return Const(None)
 
@@ -125,23 +108,17 @@ def seed_library(run: Run, name: str, call: Call) -> Value:
 @function("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
 def new_number_generator(run: Run, name: str, call: Call) -> Value:
     """A generator of NumPy or Python. What it draws is the rank's own if its seed is."""
-    result = unknown_result(call)
-    if _differs(run, next(iter(call.values), None)) and not run.decisions.single_rank:
+    result, seed = unknown_result(call), next(iter(call.values), None)
+    if run.decisions.single_rank or seed is None:
+        return result
+    if differs_by_rank(run, seed) is True:
         result.rank_local = own_data(run, run.site(call.node))
-        if is_distinct(run.settle(next(iter(call.values)))):
+        if is_distinct(run.settle(seed)):
             run.of_each_rank.add(result.rank_local.source)
-    position = position_of(run, next(iter(call.values), None))
-    if position is not None and not run.decisions.single_rank:
+    position = position_of(run, seed)
+    if position is not None:
         result.rank_local = data_at(run, position, run.site(call.node))
     return result
-
-
-def _differs(run: Run, seed: Value | None) -> bool:
-    """Whether a seed of NumPy, which may be a list of numbers, certainly differs between ranks."""
-    seed = run.settle(seed) if seed is not None else None
-    if isinstance(seed, Sequence):
-        return any(_differs(run, item) for item in seed.items)
-    return differs_by_rank(run, seed) is True
 
 
 @function("torch.Generator")
