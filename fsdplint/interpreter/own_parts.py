@@ -1,9 +1,9 @@
 """Objects of the program that give each rank its own part of the data: samplers and datasets.
 
 Such an object holds the rank, and computes with it where it gives its data. It does not count that
-it tests for one rank, reports the rank, or moves data to the rank's device: the ranks may still get
-the same data. A subclass of torch's `DistributedSampler` that keeps its `__iter__` does what the
-class does.
+it tests for one rank, reports the rank, passes it to a function of a library without a use of the
+result, or moves data to the rank's device: the ranks may still get the same data. A subclass of
+torch's `DistributedSampler` that keeps its `__iter__` does what the class does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.ranks import is_distinct, names_device
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition
-from fsdplint.interpreter.values import Class, Function, Instance, Value
+from fsdplint.interpreter.values import Class, Function, Instance, Scope, Symbol, Value
 from fsdplint.source.positions import code_children, descend
 from fsdplint.syntax.dotted import dotted_name
 
@@ -27,7 +27,7 @@ _DISTRIBUTED = "torch.utils.data.DistributedSampler"
 _GIVING = ("__iter__", "__next__", "__getitem__", "__getitems__")
 _TAKES_PART = frozenset({"range", "islice"})
 # Functions that begin other random numbers with each seed.
-SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState"})
+SEEDS = frozenset({"default_rng", "manual_seed", "Random", "RandomState", "seed"})
 _DIVIDES = (cst.FloorDivide, cst.Modulo, cst.RightShift)
 MAX_STEPS = 4  # from a variable to the next
 _NUMBERS = (cst.Attribute, cst.BinaryOperation, cst.Name)
@@ -59,7 +59,7 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
 
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:
     giving = giving_methods(value.cls) if held else []
-    bodies = [(one.body, _Held.in_method(one, held)) for one in giving]
+    bodies = [(one.body, _Held.in_method(one, value.cls.scope, held)) for one in giving]
     if not groups and any(_divides(body, within) for body, within in bodies):
         return False
     return any(_computes(body, within) for body, within in bodies)
@@ -85,15 +85,17 @@ class _Held:
     """What holds the rank, or is computed of it, in the code of a method.
 
     receiver: the name of the object. attributes, variables: those that hold it.
+    scope: that of the class.
     """
 
+    scope: Scope
     receiver: str
     attributes: set[str]
     variables: set[str]
 
     @classmethod
-    def in_method(cls, method: cst.FunctionDef, attributes: set[str]) -> _Held:
-        found = cls(receiver_of(method), attributes, set())
+    def in_method(cls, method: cst.FunctionDef, scope: Scope, attributes: set[str]) -> _Held:
+        found = cls(scope, receiver_of(method), attributes, set())
         assigned = list(_assigned_names(method))
         for _ in range(MAX_STEPS):
             read = {name for name, value in assigned if found.is_read_in(value)}
@@ -109,9 +111,40 @@ class _Held:
         if isinstance(node, cst.Attribute):
             own = isinstance(node.value, cst.Name) and node.value.value == self.receiver
             return node.attr.value in self.attributes if own else self.is_read_in(node.value)
-        if isinstance(node, cst.Call) and _reports(node):
+        if isinstance(node, cst.Call) and self.reports(node):
             return False
         return any(map(self.is_read_in, code_children(node)))
+
+    def function_of(self, call: cst.Call) -> str:
+        """The name of the function that is called: of a library if the scope says so, or in the
+        code."""
+        name = dotted_name(call.func)
+        root, _, rest = name.partition(".")
+        value = self.scope.lookup(root) if root else None
+        if isinstance(value, Symbol):
+            return f"{value.name}.{rest}".removesuffix(".")
+        return name or called_name(call)
+
+    def reports(self, call: cst.Call) -> bool:
+        return is_report(self.function_of(call).rpartition(".")[2])
+
+    def takes_part(self, call: cst.Call) -> bool:
+        """Whether a function that is called takes a part of its elements, or begins other random
+        numbers."""
+        return self.function_of(call).rpartition(".")[2] in _TAKES_PART | SEEDS
+
+    def has_no_result(self, node: cst.CSTNode) -> bool:
+        """Whether a statement calls a function of a library for something else than data."""
+        if isinstance(node, cst.Assert):
+            return True
+        if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
+            return False
+        of_library = isinstance(self.scope.lookup(_root_of(node.value)), Symbol)
+        return of_library and not self.takes_part(node.value)
+
+
+def _root_of(call: cst.Call) -> str:
+    return dotted_name(call.func).partition(".")[0]
 
 
 def giving_methods(klass: Class) -> list[cst.FunctionDef]:
@@ -138,21 +171,16 @@ def receiver_of(function: cst.FunctionDef) -> str:
     return params[0].name.value if params else ""
 
 
-def _reports(call: cst.Call) -> bool:
-    return is_report(dotted_name(call.func).rpartition(".")[2])
-
-
 def _computes(node: cst.CSTNode, held: _Held) -> bool:
     """Whether code computes with the rank."""
     reads = held.is_read_in
-    if isinstance(node, cst.Call) and _reports(node):
+    if held.has_no_result(node) or (isinstance(node, cst.Call) and held.reports(node)):
         return False
     if isinstance(node, cst.Comparison):
         sides = (node.left, *(one.comparator for one in node.comparisons))
         return reads(node) and not any(isinstance(side, _CONSTANTS) for side in sides)
-    if isinstance(node, cst.Call) and called_name(node) in _TAKES_PART | SEEDS:
-        if any(map(reads, node.args)):
-            return True
+    if isinstance(node, cst.Call) and held.takes_part(node) and any(map(reads, node.args)):
+        return True
     if isinstance(node, cst.BinaryOperation | cst.AugAssign | cst.SubscriptElement):
         return reads(node)
     if isinstance(node, cst.FormattedString):

@@ -11,6 +11,10 @@ from fsdplint.trace.queries.own_data import own_data_tests, undecided_collective
 
 HEAD = """\
 import logging
+from os import makedirs
+from random import random as draw, seed as begin
+from itertools import islice as cut
+from time import sleep
 
 import datasets
 import torch
@@ -20,6 +24,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler, Dataset, IterableDataset, Sampler, Subset
 
+say = print
 log = logging.getLogger()
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -142,6 +147,32 @@ class NamedRank(Rows):
         return self.data[index]
 
 
+class Delayed(Rows):
+    def __getitem__(self, index):
+        assert self.rank * 2 < 100
+        torch.cuda.set_device(self.rank % 8)
+        sleep(self.rank * 0.1)
+        makedirs(f"cache/{self.rank}")
+        return self.data[index]
+
+
+class Seeded(Rows):
+    def __getitem__(self, index):
+        begin(self.rank * 1000 + index)
+        return self.data[index] + draw()
+
+
+class Cut(Part):
+    def __iter__(self):
+        yield from cut(iter(range(len(self.data))), self.rank, None, self.world)
+
+
+class Said(Rows):
+    def __getitem__(self, index):
+        say(f"row {index + self.rank}")
+        return self.data[index]
+
+
 class Listed(Rows):
     def __getitem__(self, index):
         return self.data.parts[self.rank][index]
@@ -176,6 +207,8 @@ def undecided(folder: Path, loader: str) -> list[str]:
         "loader = DataLoader(data, batch_size=2, sampler=Ordered(data))",
         "loader = DataLoader(Shifted(data), batch_size=2)",
         "loader = DataLoader(Listed(data), batch_size=2)",
+        "loader = DataLoader(Seeded(data), batch_size=2)",
+        "loader = DataLoader(data, batch_size=2, sampler=Cut(data))",
         "loader = DataLoader(Named(data), batch_size=2)",
         "loader = DataLoader(data, batch_size=2, sampler=NamedParts(data))",
     ],
@@ -199,6 +232,8 @@ def test_a_part_of_each_rank(tmp_path: Path, loader: str) -> None:
         "loader = DataLoader(FirstLogged(data), batch_size=2)",
         "loader = DataLoader(NamedRank(data), batch_size=2)",
         "loader = DataLoader(Stream(3))",
+        "loader = DataLoader(Delayed(data), batch_size=2)",
+        "loader = DataLoader(Said(data), batch_size=2)",
     ],
 )
 def test_the_same_part_for_all_ranks(tmp_path: Path, loader: str) -> None:
