@@ -49,7 +49,13 @@ from fsdplint.interpreter.frames import (
 from fsdplint.interpreter.loop_certainty import StaticCertainty
 from fsdplint.interpreter.memoized_functions import Memory
 from fsdplint.interpreter.project import Project
-from fsdplint.interpreter.run_tables import ArgumentTables, LastEvents, TensorTables
+from fsdplint.interpreter.run_tables import (
+    ArgumentTables,
+    DataTables,
+    LastEvents,
+    ModuleTables,
+    TensorTables,
+)
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
@@ -74,13 +80,11 @@ from fsdplint.trace import (
     GradMode,
     Guard,
     GuardKind,
-    ModuleMoved,
     Ranks,
     Sharded,
     Trace,
     Wrapped,
 )
-from fsdplint.trace.numbers import Number
 from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E", bound=Event)
@@ -90,11 +94,13 @@ _NO_KEYS: frozenset[str] = frozenset()
 _MADE = (Function, LibraryObject, Partial)
 
 
-class Run(TensorTables, ArgumentTables, LastEvents):
+class Run(TensorTables, DataTables, ModuleTables, ArgumentTables, LastEvents):
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
         TensorTables.__init__(self)
+        DataTables.__init__(self)
+        ModuleTables.__init__(self)
         ArgumentTables.__init__(self)
         LastEvents.__init__(self)
         self.project = project
@@ -122,10 +128,6 @@ class Run(TensorTables, ArgumentTables, LastEvents):
         self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
-        self.clocks: set[NodeSite] = set()  # where a rank reads its clock
-        self.tests_of_position: set[NodeSite] = set()  # of numbers that derive from the rank
-        self.names_of_processes: set[NodeSite] = set()  # its process id, or a uuid
-        self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.other_default_device = False  # the program sets the device of new tensors
         self.other_default_dtype = False  # or their dtype
         self.loop_depth: int = 0
@@ -156,39 +158,13 @@ class Run(TensorTables, ArgumentTables, LastEvents):
         self.forward_begin = 0  # the first step of the innermost forward
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
-        self.draws_own_numbers = False  # the generator of the process has a seed of the rank
-        self.own_seeds: set[str] = set()  # other libraries whose generator has one
-        self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
-        self.process_seed: Value | None = None  # the last seed of torch; None if it is not known
         self.memory = Memory()
         self.hooks: list[Any] = []  # the Hooks that did not fire yet
-        self.uninitialized: set[str] = set()  # modules with memory but without values
-        # The buffers with `persistent=False`, those among them that `to_empty` left without values,
-        # with its event, and those that the current forward has read.
-        self.temporary_buffers: set[tuple[str, str]] = set()
-        self.registered_buffers: set[tuple[str, str]] = set()  # module and name
-        self.unset_buffers: dict[tuple[str, str], ModuleMoved] = {}
-        self.unset_buffers_read: set[tuple[str, str]] = set()
-        self.emptied_at = 0  # the number of events before the last `to_empty` of one
-        self.open_pass = ""  # the loader of a pass that `iter` began
         # Whether the test holds of each conditional expression of which one side is evaluated.
         self.chosen_sides: dict[cst.IfExp, bool] = {}
-        self.has_rank_data = False  # see `shared_draws`
-        self.probe: Any = None  # of a dataset: see `data_probes`
-        self.shared_draws: set[NodeSite] = set()
         self.averages: dict[Instance, tuple[ModuleValue, ...]] = {}  # see `unsaved_averages`
         self.turns: dict[Value, Turns] = {}  # see `unequal_turns`
-        self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
-        self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
-        self.padded: dict[Value, int] = {}  # padded tensors, with the dimension of their length
-        self.executed_orders: set[Value] = set()  # samplers of the program
-        self.shuffling_samplers: set[Value] = set()  # those that have shuffled
-        self.shared_iterables: set[Value] = set()  # objects that code out of sight got
-        self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
-        self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
-        self.modes_known = True
-        self.first_modes_known = True  # those in which the program makes its modules
         self.edited_states: set[str] = set()  # the names of states that the program edits in place
         self.unchanged_states: list[Value] = []  # of helpers, which nothing can have changed
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids

@@ -1,4 +1,4 @@
-"""What a run notes of tensors and of the program's arguments.
+"""What a run notes of tensors, modules, data and the program's arguments.
 
 Each table belongs to the module of the interpreter that it names.
 """
@@ -10,7 +10,8 @@ from typing import Any
 from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, DifferentiableGradient
+from fsdplint.trace import Collective, DifferentiableGradient, ModuleMoved
+from fsdplint.trace.numbers import Number
 
 
 class TensorTables:
@@ -77,6 +78,48 @@ class TensorTables:
         self.same_noise: dict[Value, tuple[NodeSite, Value | None]] = {}
         self.noise_mixed: set[Value | None] = set()
         self.estimates_totals = False  # `losses.note_product`
+
+
+class DataTables:
+    """The data and the random numbers of this rank, and the samplers."""
+
+    def __init__(self) -> None:
+        self.clocks: set[NodeSite] = set()  # where a rank reads its clock
+        self.tests_of_position: set[NodeSite] = set()  # of numbers that derive from the rank
+        self.names_of_processes: set[NodeSite] = set()  # its process id, or a uuid
+        self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
+        self.draws_own_numbers = False  # the generator of the process has a seed of the rank
+        self.own_seeds: set[str] = set()  # other libraries whose generator has one
+        self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
+        self.process_seed: Value | None = None  # the last seed of torch; None if it is not known
+        self.open_pass = ""  # the loader of a pass that `iter` began
+        self.has_rank_data = False  # see `shared_draws`
+        self.probe: Any = None  # of a dataset: see `data_probes`
+        self.shared_draws: set[NodeSite] = set()
+        self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
+        self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
+        self.padded: dict[Value, int] = {}  # padded tensors, with the dimension of their length
+        self.executed_orders: set[Value] = set()  # samplers of the program
+        self.shuffling_samplers: set[Value] = set()  # those that have shuffled
+        self.shared_iterables: set[Value] = set()  # objects that code out of sight got
+        self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
+
+
+class ModuleTables:
+    """The values and modes of modules, by their ids."""
+
+    def __init__(self) -> None:
+        self.uninitialized: set[str] = set()  # modules with memory but without values
+        # The buffers with `persistent=False`, those among them that `to_empty` left without values,
+        # with its event, and those that the current forward has read.
+        self.temporary_buffers: set[tuple[str, str]] = set()
+        self.registered_buffers: set[tuple[str, str]] = set()  # module and name
+        self.unset_buffers: dict[tuple[str, str], ModuleMoved] = {}
+        self.unset_buffers_read: set[tuple[str, str]] = set()
+        self.emptied_at = 0  # the number of events before the last `to_empty` of one
+        self.modes: dict[str, bool | None] = {}  # of modules: see `training_modes`
+        self.modes_known = True
+        self.first_modes_known = True  # those in which the program makes its modules
 
 
 class ArgumentTables:
