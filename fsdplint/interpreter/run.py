@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import libcst as cst
 
+from fsdplint.interpreter import earlier_values
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.dispatch import CALLERS, EVALUATORS, EXECUTORS
 from fsdplint.interpreter.event_kinds import DECISIVE, KEEPS_STRUCTURE, OF_DATA
@@ -58,17 +59,13 @@ from fsdplint.interpreter.run_tables import (
 )
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
-from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import (
     Const,
     Dict,
-    Function,
     Instance,
     Lazy,
     LazyImport,
-    LibraryObject,
     ModuleValue,
-    Partial,
     Scope,
     Unknown,
     Value,
@@ -91,7 +88,6 @@ E = TypeVar("E", bound=Event)
 
 NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
-_MADE = (Function, LibraryObject, Partial)
 
 
 class Run(TensorTables, DataTables, ModuleTables, ArgumentTables, LastEvents):
@@ -188,39 +184,9 @@ class Run(TensorTables, DataTables, ModuleTables, ArgumentTables, LastEvents):
         if value.settles:
             value = self.settle(value)
         if type(value) is not Const:
-            if isinstance(value, ModuleValue):
-                self._keep_earlier(node, value)
-            elif isinstance(value, _MADE) and isinstance(node, cst.Call | cst.Subscript):
-                self._keep_earlier_object(node, value)
-            elif isinstance(value, ParametersOf) or is_new_parameter(value):
-                self._keep_earlier_parameters(node, value)
+            earlier_values.keep(self.evaluations, self.earlier, node, value)
             self.evaluations[node] = value
         return value
-
-    def _keep_earlier(self, node: cst.CSTNode, value: ModuleValue) -> None:
-        """Keep the earlier module: a function may get a wrapped and an unwrapped model."""
-        before = self.evaluations.get(node)
-        if isinstance(before, ModuleValue) and before.wrapper != value.wrapper:
-            self.earlier.setdefault(node, {})[before.wrapper] = before
-
-    def _keep_earlier_object(self, node: cst.CSTNode, value: Value) -> None:
-        """Keep the earlier object: an item of a dict may have been made at several places."""
-        before = self.evaluations.get(node)
-        if isinstance(before, _MADE) and before.created_at is not None:
-            made = value.created_at
-            if made is not None and made.node is not before.created_at.node:
-                self.earlier.setdefault(node, {})[f"{id(before.created_at.node)}"] = before
-
-    def _keep_earlier_parameters(self, node: cst.CSTNode, value: Value) -> None:
-        """Keep the earlier parameters: a function may get those of several models."""
-        before = self.evaluations.get(node)
-        if is_new_parameter(before) and before is not value:
-            self.earlier.setdefault(node, {})[f"parameter {id(before)}"] = before
-        elif isinstance(before, ParametersOf) and (
-            not isinstance(value, ParametersOf) or before.modules != value.modules
-        ):
-            names = " ".join(module.id for module in before.modules)
-            self.earlier.setdefault(node, {})[f"parameters {names}"] = before
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""
