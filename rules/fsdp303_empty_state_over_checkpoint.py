@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ProcessGroupInit, Saved, StateTaken, Trace
+from fsdplint.trace import Saved, StateTaken, Trace
 from fsdplint.trace.queries.common import perhaps_one_rank, whole_file
+from fsdplint.trace.queries.data_parallelism import begins_process_group
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -49,7 +50,7 @@ class EmptyStateOverCheckpoint(Rule):
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterable[Finding]:
-        if not any(trace.of(ProcessGroupInit)):
+        if not begins_process_group(trace):
             return  # one process only
         for event in trace.of(Saved):
             if event.per_rank or perhaps_one_rank(event) or not whole_file(event.api):

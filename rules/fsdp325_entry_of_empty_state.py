@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Collective, ProcessGroupInit, StateIndexed, StateTaken, Trace
+from fsdplint.trace import Collective, StateIndexed, StateTaken, Trace
+from fsdplint.trace.queries.data_parallelism import begins_process_group
 
 _TAKES = frozenset({"get_model_state_dict", "get_state_dict"})
 _SENDS = ("broadcast", "scatter", "gather")
@@ -45,7 +46,7 @@ class EntryOfEmptyState(Rule):
     all_configurations = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if not any(trace.of(ProcessGroupInit)):
+        if not begins_process_group(trace):
             return  # one process only
         seen = set()
         for event in trace.of(StateIndexed):

@@ -14,7 +14,6 @@ from fsdplint.trace import (
     Guard,
     GuardKind,
     Loaded,
-    ProcessGroupInit,
     Ranks,
     Saved,
     Site,
@@ -24,6 +23,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.collective_names import collective_text
 from fsdplint.trace.queries.common import class_name, optimizer_of
+from fsdplint.trace.queries.data_parallelism import begins_process_group
 from fsdplint.trace.queries.own_data import own_data_tests, undecided_collectives
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import ran_out
@@ -60,7 +60,7 @@ class CollectiveUnderRankGuard(Rule):
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
-    of a subgroup; FSDP2's own `state_dict()`, which does not communicate; FSDP1's
+    of a subgroup, unless it is a dimension of a mesh of which one rank alone reaches them; FSDP2's own `state_dict()`, which does not communicate; FSDP1's
     `optim_state_dict_to_load` of whole tensors that every rank has; and states, forwards and norms of
     models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
 
@@ -135,7 +135,7 @@ class CollectiveUnderRankGuard(Rule):
                 )
 
     def _by_own_data(self, trace: Trace) -> Iterator[Finding]:
-        if not any(trace.of(ProcessGroupInit)):
+        if not begins_process_group(trace):
             return  # perhaps one process, whose tests of the number of processes are not known
         groups: dict[object, list[Event]] = {}
         for event in undecided_collectives(trace):

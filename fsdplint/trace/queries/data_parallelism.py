@@ -86,6 +86,12 @@ def has_one_rank(trace: Trace) -> bool:
     return any(event.options.get("world_size") == 1 for event in trace.of(ProcessGroupInit))
 
 
+def begins_process_group(trace: Trace) -> bool:
+    """Whether a program begins a process group: by itself, or with a device mesh."""
+    meshes = (mesh.shape for mesh in trace.of(MeshBuilt))
+    return any(trace.of(ProcessGroupInit)) or any(set(shape) != {1} for shape in meshes)
+
+
 def settings(event: Event) -> set[Guard]:
     """The settings of the program that lead to an event."""
     return {guard for guard in event.guards if guard.kind is GuardKind.CONFIG}
