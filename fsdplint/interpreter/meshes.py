@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import LibraryObject, Sequence, Value, constant
-from fsdplint.trace import MeshBuilt
+from fsdplint.trace import MeshBuilt, Ranks
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,29 @@ def has_all_ranks(run: Run, mesh: Mesh, names: tuple[str, ...]) -> bool:
         return mesh.has_all_ranks
     sizes = zip(built[-1].dim_names, built[-1].shape, strict=True)
     return all(size == 1 for name, size in sizes if name not in names)
+
+
+def note_group(run: Run, mesh: Mesh, names: tuple[str, ...], group: Value) -> None:
+    """Note the process group of some dimensions of a mesh, for the collectives that get it."""
+    if not mesh.id or not names:
+        return
+    (run.whole_groups if has_all_ranks(run, mesh, names) else run.part_groups).add(group)
+
+
+def waits_for_others(run: Run, group: Value | None) -> bool:
+    """Whether a collective over a mesh, or over a group of one, waits for ranks of other branches.
+
+    A part of a mesh has other ranks than the one that a test of the global rank tells from them.
+    """
+    mesh = mesh_of(run, group)
+    if group in run.whole_groups or mesh.has_all_ranks:
+        return run.ranks().partial
+    return (bool(mesh.id) or group in run.part_groups) and one_rank_differs(run)
+
+
+def one_rank_differs(run: Run) -> bool:
+    """Whether a test tells one rank from all others at this point."""
+    return run.ranks() in (Ranks.ONE, Ranks.OTHERS)
 
 
 def _chosen(run: Run, value: Value | None) -> tuple[str, ...]:

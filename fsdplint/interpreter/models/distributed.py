@@ -18,7 +18,7 @@ from fsdplint.interpreter.collective_arguments import wrong_argument
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.meshes import has_all_ranks, mesh_of
+from fsdplint.interpreter.meshes import mesh_of, note_group, waits_for_others
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
@@ -156,9 +156,8 @@ def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
     known = bool(mesh.id and mesh.dims) and not call.open
     name = constant(call.arg(0, "mesh_dim"))
     names = (name,) if isinstance(name, str) else mesh.dims
-    whole = has_all_ranks(run, mesh, names) or (mesh.is_whole and not call.values)
-    if known and isinstance(group, Unknown) and not whole:
-        run.part_groups.add(group)
+    if known and isinstance(group, Unknown) and not (mesh.is_whole and len(names) != 1):
+        note_group(run, mesh, names, group)
     return group
 
 
@@ -208,6 +207,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     """A collective; all ranks take part unless it is in a subgroup."""
     last = name.rpartition(".")[2]
     group = call.arg(COLLECTIVES[last], "group")
+    group = run.settle(group) if group is not None else None
     whole = (group is None or is_none(group)) and not call.open and not _needs_members_only(call)
     if whole:
         note_use(run, name, call)
@@ -221,7 +221,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         Collective,
         call.node,
         api=last,
-        collective=whole,
+        collective=whole or (not call.open and waits_for_others(run, group)),
         of_position=tested_position(run) if whole else "",
         unknown_group=_may_be_any_group(run, group, call),
         of_output=losses.is_output(tensor),
