@@ -22,6 +22,10 @@ TEXT_TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "endswith": str.endswith,
 }
 
+# Keys that say whether the machine has accelerators. The machines for which a program is written
+# have them, so a run decides otherwise only if that is its target.
+_OF_ACCELERATORS = {"torch.cuda.is_available()", "torch.accelerator.is_available()"}
+
 
 class Question(NamedTuple):
     """A condition that a run reached for the first time.
@@ -169,6 +173,8 @@ class Decisions:
             return self.preferred[key]
         if key in self.going_on:
             return self.going_on[key]
+        if key in _OF_ACCELERATORS:
+            return True
         if self.leaving:
             return prefer
         return self.preferred.get(key, prefer if self.base else not prefer)

@@ -18,7 +18,21 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     if parameter.sharded_copy and not gradient:
         return True
     in_sight = not any(run.trace.family_escaped(module.id) for module in parameter.modules)
+    if not in_sight and gradient:
+        in_sight = _is_new_gradient(run, parameter)
     return in_sight and appears_sharded(run, parameter, gradient=gradient)
+
+
+def _is_new_gradient(run: Run, parameter: ParametersOf) -> bool:
+    """Whether no code out of sight got the modules of a gradient since a backward pass made it.
+
+    The pass gives each parameter of a sharded module a DTensor, whatever such code did before.
+    """
+    last = next(reversed(list(run.trace.of(BackwardRun))), None)
+    if last is None or not run.trace.complete:
+        return False
+    family = {one for module in parameter.modules for one in run.trace.family(module.id)}
+    return all(run.escaped_at.get(one, 0) <= last.index for one in family)
 
 
 def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:
