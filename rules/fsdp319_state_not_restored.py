@@ -42,6 +42,7 @@ class StateNotRestored(Rule):
 
     Also finds a distributed checkpoint that is loaded into copies of the parameters, which nothing reads after it,
     before the model trains. The full state of a model has copies, and so have all states of FSDP1 but the local one.
+    A state on the CPU (`cpu_offload=True`) has copies of parameters that are on a GPU.
 
     Also finds a scheduler or scaler that loads its own state, because the program puts this state into the dict only
     after the checkpoint was loaded into it.
@@ -163,6 +164,7 @@ class StateNotRestored(Rule):
                     f"this reads a checkpoint into copies of the parameters of "
                     f"`{class_name(trace, found.taken.of)}`, and nothing puts them into the model",
                     help="Load the state into the model after this.",
+                    why="There is no error. The training goes on with the weights that the model had before.",
                     because=[
                         (found.taken, "this state has copies"),
                         (found.step, "trains the parameters that the model was built with"),

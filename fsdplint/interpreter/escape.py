@@ -58,11 +58,10 @@ def escape(run: Run, call: Call) -> None:
         modules = [one for one in values if isinstance(one, ModuleValue)]
         for module in [*modules, *_holder(run, value)]:
             info = run.trace.modules.get(module.id)
-            run.escaped_at[module.id] = len(run.trace.events)
             set_mode(run, module, None)
             if not module.wrapper:
                 doubt_wholly_frozen(run, module)
-            if info is not None and not info.escaped:
+            if info is not None:
                 info.escaped = True
                 run.emit(Escaped, call.node, module=module.id)
         for data in (id for one in values for id in _data_of(one)):

@@ -54,8 +54,6 @@ class TensorTables:
         self.within_samples: set[NodeSite] = set()  # such places that choose a part of each sample
         # `gradient_writes`: tensors that several gradients were joined to, with their modules
         self.joined_gradients: dict[Value, tuple[str, ...]] = {}
-        # `sharded_parameters`: the number of events when code out of sight got a module last
-        self.escaped_at: dict[str, int] = {}
         # `amounts`: what is known of numbers; what Python's `sum` added, by the result; and lists,
         # by their lengths
         self.amounts: dict[Value, Amount] = {}

@@ -5,7 +5,16 @@ from __future__ import annotations
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.trace import BackwardRun, Called, Event, Gathered, Sharded, SyncSwitched
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Escaped,
+    Event,
+    Gathered,
+    Sharded,
+    SyncSwitched,
+    Trace,
+)
 from fsdplint.trace.groups import Groups
 
 
@@ -19,20 +28,20 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
         return True
     in_sight = not any(run.trace.family_escaped(module.id) for module in parameter.modules)
     if not in_sight and gradient:
-        in_sight = _is_new_gradient(run, parameter)
+        in_sight = _is_new_gradient(run.trace, parameter)
     return in_sight and appears_sharded(run, parameter, gradient=gradient)
 
 
-def _is_new_gradient(run: Run, parameter: ParametersOf) -> bool:
+def _is_new_gradient(trace: Trace, parameter: ParametersOf) -> bool:
     """Whether no code out of sight got the modules of a gradient since a backward pass made it.
 
     The pass gives each parameter of a sharded module a DTensor, whatever such code did before.
     """
-    last = next(reversed(list(run.trace.of(BackwardRun))), None)
-    if last is None or not run.trace.complete:
+    last = next(reversed(list(trace.of(BackwardRun))), None)
+    if last is None or not trace.complete:
         return False
-    family = {one for module in parameter.modules for one in run.trace.family(module.id)}
-    return all(run.escaped_at.get(one, 0) <= last.index for one in family)
+    family = {one for module in parameter.modules for one in trace.family(module.id)}
+    return all(one.module not in family for one in trace.after(last, Escaped))
 
 
 def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False) -> bool:

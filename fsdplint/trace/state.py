@@ -22,6 +22,7 @@ class StateTaken(Event):
 
     rank0_only: whether the other ranks got an empty dict (full_state_dict with cpu_offload;
         `rank0_only` of FSDP1).
+    on_cpu: whether its options certainly put its tensors on the CPU.
     """
 
     kind: ClassVar[str] = "state-taken"
@@ -30,6 +31,7 @@ class StateTaken(Event):
     layout: Layout = Layout.UNKNOWN
     api: str = distinct(default="state_dict")
     rank0_only: bool = False
+    on_cpu: bool = unrecorded("the device of the tensors is not recorded", default=False)
 
 
 @event

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import findings as of_program
+from programs import program
 from test_resumed_training import LOOP, findings
 
 FULL = "options=StateDictOptions(full_state_dict=True)"
@@ -74,3 +76,44 @@ def test_a_load_into_copies_is_found(tmp_path: Path, body: str) -> None:
 )  # fmt: skip
 def test_a_load_that_may_have_a_use_is_not_reported(tmp_path: Path, body: str) -> None:
     assert findings(tmp_path, IMPORT + body + SAVE) == []
+
+
+OFFLOADED = """\
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+{group}
+model = nn.Linear(8, 8)
+fully_shard(model{options})
+optimizer = torch.optim.AdamW(model.parameters())
+state = get_model_state_dict(model, options=StateDictOptions(cpu_offload=True))
+dcp.load(state, checkpoint_id="checkpoint")
+for step in range(3):
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+MESH = 'mesh = init_device_mesh("{kind}", (2,))'
+
+
+@pytest.mark.parametrize(
+    ("group", "options", "number"),
+    [
+        ('dist.init_process_group("nccl")', "", 1),
+        (MESH.format(kind="cuda"), ", mesh=mesh", 1),
+        # the state has the parameters themselves
+        ('dist.init_process_group("gloo")', "", 0),
+        (MESH.format(kind="cpu"), ", mesh=mesh", 0),
+        ('dist.init_process_group("nccl")', ", offload_policy=CPUOffloadPolicy()", 0),
+        ('dist.init_process_group("cpu:gloo,cuda:nccl")', "", 0),
+    ],
+)
+def test_state_on_the_cpu(tmp_path: Path, group: str, options: str, number: int) -> None:
+    lines = OFFLOADED.format(group=group, options=options)
+    found = program(tmp_path, lines, header="")
+    assert len(of_program(found, "FSDP319")) == number

@@ -53,10 +53,12 @@ def take_state(
     collective: bool,
     rank0_only: bool = False,
     itself: bool = False,
+    on_cpu: bool = False,
 ) -> StateValue:
     """Record that a state dict is made, and return it.
 
     itself: whether it certainly has the parameters themselves, and no copies.
+    on_cpu: whether its tensors are certainly on the CPU.
     """
     state = StateValue(run.new_id("state"), layout, of, api, rank0_only, itself=itself)
     run.emit(
@@ -68,6 +70,7 @@ def take_state(
         api=api,
         collective=collective,
         rank0_only=rank0_only,
+        on_cpu=on_cpu,
     )
     return state
 
@@ -197,6 +200,7 @@ def _get_state(run: Run, call: Call, of: Value | None, api: str) -> Value:
         collective=Sharding.FSDP1 in kinds or (Sharding.FSDP2 in kinds and full is True),
         rank0_only=full is True and offload is True,
         itself=layout is Layout.SHARDED and offload is False and kinds == {Sharding.FSDP2},
+        on_cpu=offload is True,
     )
 
 
