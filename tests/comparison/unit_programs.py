@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fsdplint.comparison.unit_tree import Layout
+from fsdplint.engine.planning import plans
+
 HEAD = """\
 import torch
 import torch.distributed as dist
@@ -97,3 +102,9 @@ model = FSDP(
 )
 """,
 }
+
+
+def layouts_of(program: str, folder: Path) -> list[Layout]:
+    file = folder / "train.py"
+    file.write_text(program, encoding="utf-8")
+    return plans([file]).programs[0].layouts
