@@ -21,8 +21,8 @@ class EntryOfEmptyState(Rule):
     `get_model_state_dict` or `get_state_dict` with `full_state_dict=True, cpu_offload=True`. With both options, only
     rank 0 gets the state, and all other ranks get an empty dict.
 
-    Code under a further test, or in a `try`, is not reported, nor states that the program sends to the other
-    ranks or edits itself. A check finds keys that are constants.
+    Code under a further test, or whose errors the program catches, is not reported, nor states that the program
+    sends to the other ranks or edits itself. A check finds keys that are constants.
 
     ## Why is this bad?
     The other ranks stop, and rank 0 waits for them in its next collective:

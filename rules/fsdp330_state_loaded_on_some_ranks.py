@@ -19,7 +19,8 @@ class StateLoadedOnSomeRanks(Rule):
     Finds `scheduler.load_state_dict(...)` and `optimizer.load_state_dict(...)` under a test of the rank, if the
     parameters of the optimizer are sharded and all ranks go on to step it.
 
-    It reports nothing if the other ranks load a state at another place, for example after a broadcast.
+    It reports nothing if the other ranks load a state at another place, for example after a broadcast, or if all ranks
+    load it in turn.
 
     ## Why is this bad?
     Each rank updates its own part of each parameter with the learning rate and the moments that it has itself. The ranks

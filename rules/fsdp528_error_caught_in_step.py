@@ -16,8 +16,9 @@ class ErrorCaughtInStep(Rule):
     Finds `try` in a loop around the forward or the backward of a sharded model, with an `except` after which
     the loop goes on, such as one that skips a batch for which the memory was too small.
 
-    It does not find handlers that raise, return, or leave the loop or the program, and those of errors that
-    come on all ranks at once (`ImportError`, `AttributeError`, `StopIteration`).
+    It does not find handlers that raise, return, or leave the loop or the program, those that set a flag by which the
+    loop ends (`failed = True`, `if failed: break`), and those of errors that come on all ranks at once (`ImportError`,
+    `AttributeError`, `StopIteration`).
 
     ## Why is this bad?
     An error mostly comes on one rank. This rank leaves out the rest of the collectives of the step, and the others

@@ -14,7 +14,8 @@ class OrderOfSet(Rule):
 
     ## What it does
     Finds a loop over a set of texts that runs a collective for each of them (`for name in set(metrics):`), and a list
-    made of such a set of which each rank takes its part (`list(names)[rank::world_size]`).
+    made of such a set of which each rank takes its part (`list(names)[rank::world_size]`). A barrier for each element
+    is fine.
 
     ## Why is this bad?
     Python hashes texts with another seed in each process. There is no error: the first elements of the ranks are

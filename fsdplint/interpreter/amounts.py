@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter.autograd_functions import in_autograd_function
 from fsdplint.interpreter.library_classes import is_report
+from fsdplint.interpreter.rank_factors import power_of_ranks
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Amount, TensorValue
@@ -23,6 +24,8 @@ _KEEPS_SHARE = _KEEPS_LOSS | frozenset("as_tensor detach exp item numpy round te
 _KEEPS_TOTAL = frozenset(
     "clamp clamp_min clone cpu cuda detach double float int item long to".split()
 )
+# The operations that multiply (False) and divide (True).
+_SCALES = {"mul": False, "multiply": False, "div": True, "divide": True, "true_divide": True}
 # Operations whose result counts elements of all ranks, if each of their operands does.
 _KEEPS_COUNT = frozenset(
     "add as_tensor clone cpu cuda div double float int item long mul other sum tensor to".split()
@@ -52,6 +55,9 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     given = [run.settle(one) for one in operands]
     if not given or not isinstance(result, Unknown | TensorValue):
         return
+    scale = name.rstrip("_")
+    if _SCALES.get(scale) is not None and len(given) == 2 and isinstance(result, TensorValue):
+        _note_ranks(run, _SCALES[scale], given, result)
     if any(one is result for one in given):
         if name.endswith("_") and name != "requires_grad_" and result in run.amounts:
             note(run, result, of_batch=False)
@@ -92,6 +98,23 @@ def _note_scaled(run: Run, name: str, given: list[Value], result: TensorValue) -
         return  # it may undo either
     if divided_by is not None or times is not None:
         note(run, result, divided_by=divided_by, times_size_of=times)
+
+
+def _note_ranks(run: Run, divides: bool, given: list[Value], result: TensorValue) -> None:
+    """A loss that is multiplied by the number of ranks, or divided by a number of each rank's."""
+    loss, by = given
+    if not divides and not isinstance(loss, TensorValue):
+        loss, by = by, loss
+    amount, power = amount_of(run, loss), power_of_ranks(run, by)
+    times_ranks, by_own_number = amount.times_ranks, amount.by_own_number
+    if power in (1, -1):
+        times_ranks = (power == 1) is not divides and not times_ranks
+    elif local_of(by) is not None:
+        by_own_number = divides
+    elif not isinstance(by, Const):  # it may undo either
+        times_ranks = by_own_number = False
+    if amount.times_ranks or amount.by_own_number or times_ranks or by_own_number:
+        note(run, result, times_ranks=times_ranks, by_own_number=by_own_number)
 
 
 def _counts_all(run: Run, name: str, given: list[Value]) -> bool:

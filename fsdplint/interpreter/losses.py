@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.amounts import amount_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_local_calls import of_method
@@ -82,12 +83,11 @@ def keep_sum_of_element(value: Value, element: Value) -> None:
 def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorValue:
     """The result of `value / by` or another operation on a tensor."""
     result = derive(value)
-    _scale_of_ranks(result, value, op, by)
     if isinstance(op, cst.Multiply):
         result.scaled = value.scaled or _may_be_ranks(by)
     elif isinstance(op, cst.Divide):
         result.summed = value.summed
-        by_ranks = isinstance(by, Unknown) and by.origin == WORLD_SIZE
+        by_ranks = _is_ranks(by)
         result.averaged = value.averaged or (value.summed and by_ranks)
         result.divided_by = value.divided_by
         if not value.scaled and not value.summed:
@@ -96,23 +96,6 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
     else:
         result.blended = value.blended or not _adds_nothing(by)
     return result
-
-
-def _scale_of_ranks(
-    result: TensorValue, value: TensorValue, op: cst.BaseBinaryOp | None, by: Value
-) -> None:
-    """Keep what is certain of the factors: the number of ranks, and divisors of each rank's own."""
-    if not isinstance(op, cst.Multiply | cst.Divide):
-        return
-    ranks, own = _is_ranks(by), local_of(by) is not None
-    divides = isinstance(op, cst.Divide)
-    result.times_ranks, result.by_own_number = value.times_ranks, value.by_own_number
-    if ranks:
-        result.times_ranks = not divides and not value.times_ranks
-    elif own:
-        result.by_own_number = divides
-    elif not isinstance(by, Const):  # it may undo either
-        result.times_ranks = result.by_own_number = False
 
 
 def _is_ranks(value: Value) -> bool:
@@ -128,12 +111,10 @@ def note_product(run: Run, left: Value, right: Value) -> None:
 
 def sums_means(run: Run, loss: Value) -> bool:
     """Whether each rank's loss is divided by a number of its own, and times the number of ranks."""
-    return (
-        isinstance(loss, TensorValue)
-        and loss.times_ranks
-        and loss.by_own_number
-        and not (loss.summed or loss.averaged or loss.divided_by or run.estimates_totals)
-    )
+    amount = amount_of(run, loss)
+    if not isinstance(loss, TensorValue) or not (amount.times_ranks and amount.by_own_number):
+        return False
+    return not (loss.summed or loss.averaged or loss.divided_by or run.estimates_totals)
 
 
 def _may_be_ranks(by: Value) -> bool:
@@ -149,11 +130,8 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
             return result
         value.summed, value.averaged = result.summed, result.averaged
         value.divided_by = result.divided_by
-        value.times_ranks, value.by_own_number = result.times_ranks, result.by_own_number
     if name in {"mul", "mul_", "multiply", "multiply_"}:
-        result = scale(value, cst.Multiply(), call.args[0] if call.args else Unknown())
         value = value if name.endswith("_") else derive(value)
-        value.times_ranks, value.by_own_number = result.times_ranks, result.by_own_number
         value.scaled = value.scaled or any(map(_may_be_ranks, call.args[:1]))
         value.divided_by = "" if value.scaled else value.divided_by
     if name in {"to", "cuda"} and (value.on_cpu or copies_to_cpu(call)):
@@ -161,8 +139,6 @@ def through_method(value: TensorValue, name: str, call: Call) -> TensorValue:
     if name in {"to", "cuda", "requires_grad_", "contiguous"}:
         return value
     result = value if name.endswith("_") else derive(value)
-    if name in {"mul", "multiply"}:
-        result.times_ranks, result.by_own_number = value.times_ranks, value.by_own_number
     result.blended = value.blended or not (name in _SCALES or all(map(_adds_nothing, call.values)))
     if result is not value:
         result.rank_local = of_method(value, name, call.values)

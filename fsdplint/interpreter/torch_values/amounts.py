@@ -21,6 +21,9 @@ class Amount:
         size_of: the mesh and the dimension of which it is the size.
         divided_by: what chose the data in the sum over all ranks that has divided it.
         times_size_of: the mesh and the dimension by whose size it was multiplied.
+        times_ranks: whether it was multiplied by the number of ranks, and nothing may have undone
+            that.
+        by_own_number: whether it was divided by a number that differs between ranks.
     """
 
     of_batch: bool = False
@@ -32,3 +35,5 @@ class Amount:
     size_of: tuple[str, str] | None = None
     divided_by: Split | None = None
     times_size_of: tuple[str, str] | None = None
+    times_ranks: bool = False
+    by_own_number: bool = False

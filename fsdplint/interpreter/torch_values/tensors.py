@@ -26,8 +26,6 @@ class TensorValue(Value):
     averaged: whether it was then divided by the number of ranks.
     divided_by: what it was divided by last, see `BackwardRun`.
     scaled: whether it may have been multiplied by the number of ranks.
-    times_ranks: whether it certainly was, and nothing may have undone that.
-    by_own_number: whether it was divided by a number that certainly differs between ranks.
     rank_local: set if it certainly derives from data that only this rank has.
     blended: whether unknown values may have been added to it.
     on_cpu: whether it is certainly on the CPU.
@@ -49,8 +47,6 @@ class TensorValue(Value):
     averaged: bool = False
     divided_by: str = ""
     scaled: bool = False
-    times_ranks: bool = field(default=False, kw_only=True)
-    by_own_number: bool = field(default=False, kw_only=True)
     rank_local: RankLocal | None = field(default=None, repr=False)
 
 
