@@ -25,6 +25,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
 )
 from fsdplint.source.positions import descend
 from fsdplint.trace import BackwardRun, Called, ErrorCaught, Ranks
@@ -90,6 +91,9 @@ def _may_leave(run: Run, suite: cst.BaseSuite, inside: tuple[Function, ...] = ()
 
     inside: the functions that the handler calls, the last of which has the code.
     """
+    tests = [one for one in suite.body if isinstance(one, cst.If)]
+    if not inside and any(_holds(run, one) and _may_leave(run, one.body) for one in tests):
+        return True
     last = suite.body[-1] if suite.body else None
     if isinstance(last, cst.If):
         return _both_leave(run, last, inside)
@@ -97,6 +101,11 @@ def _may_leave(run: Run, suite: cst.BaseSuite, inside: tuple[Function, ...] = ()
         return any(_leaves(run, one, inside) for one in descend(last))
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
     return small is not None and _leaves(run, small, inside)
+
+
+def _holds(run: Run, node: cst.If) -> bool:
+    """Whether a test holds in each run of several ranks: `dist.get_world_size() > 1`."""
+    return constant(run.settle(run.eval(node.test))) is True
 
 
 def _may_leave_at_end(run: Run, node: cst.Finally | None) -> bool:

@@ -17,6 +17,7 @@ import sys
 from sys import exit as leave
 from elsewhere import cleanup
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -75,6 +76,7 @@ GOES_ON = {
     "a logger by another name": "say('x')",
     "empty_cache": "torch.cuda.empty_cache()",
     "in a with": "with torch.no_grad():\n            engine.zero_grad()",
+    "of one rank": "if dist.get_world_size() == 1:\n            raise\n        print(1)",
     "one way": "if len(batch) > 1:\n            raise\n        engine.zero_grad()",
 }
 LEAVES = {
@@ -92,6 +94,7 @@ LEAVES = {
     "in a with": "with torch.no_grad():\n            sys.exit(1)",
     "in a finally": "try:\n            print(1)\n        finally:\n            os._exit(1)",
     "in a loop": "while True:\n            sys.exit(1)",
+    "of several ranks": "if dist.get_world_size() > 1:\n            raise\n        print(1)",
     "both ways": "if len(batch) > 1:\n            raise\n        else:\n            halt(1)",
 }
 
