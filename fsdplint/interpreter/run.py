@@ -55,6 +55,7 @@ from fsdplint.interpreter.run_tables import (
     DataTables,
     LastEvents,
     ModuleTables,
+    StateTables,
     TensorTables,
 )
 from fsdplint.interpreter.signals import Signal
@@ -90,13 +91,14 @@ NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
 
 
-class Run(TensorTables, DataTables, ModuleTables, ArgumentTables, LastEvents):
+class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, LastEvents):
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
         TensorTables.__init__(self)
         DataTables.__init__(self)
         ModuleTables.__init__(self)
+        StateTables.__init__(self)
         ArgumentTables.__init__(self)
         LastEvents.__init__(self)
         self.project = project
@@ -161,8 +163,6 @@ class Run(TensorTables, DataTables, ModuleTables, ArgumentTables, LastEvents):
         self.averages: dict[Instance, tuple[ModuleValue, ...]] = {}  # see `unsaved_averages`
         self.turns: dict[Value, Turns] = {}  # see `unequal_turns`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
-        self.edited_states: set[str] = set()  # the names of states that the program edits in place
-        self.unchanged_states: list[Value] = []  # of helpers, which nothing can have changed
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}

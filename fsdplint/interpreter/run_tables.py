@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, DifferentiableGradient, ModuleMoved
+from fsdplint.trace import Collective, DifferentiableGradient, ModuleMoved, Saved
 from fsdplint.trace.numbers import Number
 
 
@@ -104,6 +104,15 @@ class DataTables:
         self.shuffling_samplers: set[Value] = set()  # those that have shuffled
         self.shared_iterables: set[Value] = set()  # objects that code out of sight got
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
+
+
+class StateTables:
+    """State dicts, and the files that have them."""
+
+    def __init__(self) -> None:
+        self.edited_states: set[str] = set()  # the names of states that the program edits in place
+        self.unchanged_states: list[Value] = []  # of helpers, which nothing can have changed
+        self.buffers: dict[Value, Saved] = {}  # files of the process, with the last write
 
 
 class ModuleTables:

@@ -87,3 +87,19 @@ def test_a_device_is_no_test_of_the_rank(tmp_path: Path) -> None:
     rule = rule_by_code("FSDP501")
     assert rule is not None
     assert check(load([path]), [rule()]) == []
+
+
+BUFFER = "from io import BytesIO as Memory\npath = Memory()\n"
+READ = 'path.seek(0)\noptimizer.load_state_dict(torch.load(path, weights_only=False)["optim"])\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (BUFFER + SAVE + READ, []),
+        (BUFFER.replace("io import BytesIO", "tempfile import TemporaryFile") + SAVE + READ, []),
+        (BUFFER + SAVE + "upload(path.getvalue())\n", ["FSDP301"]),
+    ],
+)
+def test_a_buffer_that_a_rank_reads_again(tmp_path: Path, body: str, found: list[str]) -> None:
+    assert codes(tmp_path, body) == found

@@ -51,6 +51,9 @@ from fsdplint.trace import (
     Sharding,
 )
 
+# Files that only the process has that opens them.
+_OF_PROCESS = {"io.BytesIO", "tempfile.SpooledTemporaryFile", "tempfile.TemporaryFile"}
+
 
 def emit_saved(
     run: Run,
@@ -169,6 +172,9 @@ def save(run: Run, name: str, call: Call) -> Value:
     path = call.arg(1, "f") or call.arg(1, "filename")
     emit_saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
           collective=False)  # fmt: skip
+    saved, file = run.trace.events[-1], run.settle(path) if path is not None else None
+    if isinstance(saved, Saved) and isinstance(file, Unknown) and file.library in _OF_PROCESS:
+        run.buffers[file] = saved
     return Const(None)
 
 
@@ -291,6 +297,8 @@ def _takes_all_ranks(call: Call) -> bool:
 def load(run: Run, name: str, call: Call) -> Value:
     path = run.settle(call.arg(0, "f") or call.arg(0, "filename") or Unknown())
     state = StateValue(run.new_id("state"), Layout.UNKNOWN, None, name)
+    if path in run.buffers:
+        run.buffers[path].per_rank = True  # each rank reads what it has written itself
     run.emit(
         Loaded,
         call.node,
