@@ -15,7 +15,8 @@ class GlobalCountReduced(Rule):
     ## What it does
     Finds `dist.all_reduce` of a sum of `p.numel()` of parameters that `fully_shard` has sharded.
 
-    The numbers of elements of the rank's own parts (`p.to_local().numel()`), and those of FSDP1, are not reported.
+    The numbers of elements of the rank's own parts (`p.to_local().numel()`), those of FSDP1, and sums that the program
+    divides by the number of ranks are not reported.
 
     ## Why is this bad?
     A parameter of FSDP1 is the part of the rank, and `numel()` counts this part. With FSDP2, it is a DTensor, and

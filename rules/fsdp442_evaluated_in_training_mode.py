@@ -18,7 +18,8 @@ class EvaluatedInTrainingMode(Rule):
     Finds a pass over a `DataLoader` that calls a sharded model without gradients and without a backward pass, if
     the model is trained elsewhere, is in training mode, has dropout of torch.nn, and is never called in evaluation mode.
 
-    A model with BatchNorm is not reported: such a pass may be there for its statistics.
+    A model with BatchNorm is not reported: such a pass may be there for its statistics. Neither is one that is called
+    again and again with the same batch, which measures how sure it is: `[model(batch) for _ in range(8)]`.
 
     ## Why is this bad?
     There is no error. The loss of the evaluation is too large, and another one each time, so a comparison with the best

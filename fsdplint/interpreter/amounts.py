@@ -80,6 +80,11 @@ def _note_kept(run: Run, name: str, given: list[Value], result: Unknown | Tensor
         note(run, result, of_batch=True)
     if first.repeated is not None and name in _KEEPS_TOTAL:
         note(run, result, repeated=first.repeated)
+    if first.sum_of_counts is not None:
+        if name in _KEEPS_TOTAL:
+            note(run, result, sum_of_counts=first.sum_of_counts)
+        elif name == "div" and power_of_ranks(run, given[-1]) == 1:
+            first.sum_of_counts.of_global_count = False
     if name in ("div", "mul") and len(given) == 2 and isinstance(result, TensorValue):
         _note_scaled(run, name, given, result)
 

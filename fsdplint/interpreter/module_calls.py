@@ -123,7 +123,9 @@ def _enter(
             event.drops_while_frozen = training_modes.drops_while_frozen(run, module)
             event.statistics = training_modes.own_statistics(run, module)
             event.drops_without_gradients = (
-                event.grad is GradMode.OFF and training_modes.drops_alone(run, module)
+                event.grad is GradMode.OFF
+                and training_modes.drops_alone(run, module)
+                and not training_modes.is_repeated(run, call.node)
             )
             frozen = training_modes.frozen_in_training
             event.drifting = frozen(run, module, training_modes.STATISTICS)

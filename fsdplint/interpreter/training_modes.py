@@ -15,7 +15,9 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Unknown, constant
+from fsdplint.source.positions import descend
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import ancestors
 
 _BY_MODE = re.compile(r"(Alpha|FeatureAlpha)?Dropout[123]?d?|(Sync)?BatchNorm(1d|2d|3d)?")
 
@@ -69,6 +71,20 @@ def own_statistics(run: Run, module: ModuleValue) -> str:
             if mode_of(run, held) is True and "Sync" not in (held.library_class or ""):
                 return part
     return ""
+
+
+def is_repeated(run: Run, node: cst.CSTNode) -> bool:
+    """Whether a comprehension calls a model with the same input again and again, as for a
+    measure of its uncertainty: `[model(batch) for _ in range(8)]`."""
+    comprehensions = cst.GeneratorExp | cst.ListComp
+    around = next(
+        (one for one in ancestors(run.source, node) if isinstance(one, comprehensions)), None
+    )
+    if around is None or not isinstance(node, cst.Call):
+        return False
+    targets = {one.value for one in descend(around.for_in.target) if isinstance(one, cst.Name)}
+    read = (one.value for arg in node.args for one in descend(arg) if isinstance(one, cst.Name))
+    return targets.isdisjoint(read)
 
 
 def drops_alone(run: Run, module: ModuleValue) -> bool:

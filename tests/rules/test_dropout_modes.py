@@ -84,5 +84,24 @@ def test_dropouts_that_the_program_changes(
     assert findings(tmp_path, code, quiet) == found
 
 
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ("[net(rows) for _ in range(8)]", 0),
+        ("list(net(rows) for number in range(8))", 0),
+        ("[net(row) for row in rows]", 1),
+        ("net(rows)", 1),
+    ],
+)
+def test_a_model_that_is_called_several_times(tmp_path: Path, values: str, found: int) -> None:
+    model, body = PROGRAMS["FSDP442"]
+    path = tmp_path / "program.py"
+    body = body.replace("net(rows).mean()", values)
+    path.write_text(HEAD.format(quiet="pass", of=model, chance=0.5) + body)
+    rule = rule_by_code("FSDP442")
+    assert rule is not None
+    assert len(list(check(load([path]), [rule()]))) == found
+
+
 def test_a_dropout_of_zero(tmp_path: Path) -> None:
     assert findings(tmp_path, "FSDP425", "pass", chance=0.0) == 0

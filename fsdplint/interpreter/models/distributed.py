@@ -233,6 +233,8 @@ def collective(run: Run, name: str, call: Call) -> Value:
         wrong=wrong_argument(run, last, call),
         of_global_count=last == "all_reduce" and _adds_up_count(run, tensor, call),
     )
+    if event.of_global_count:
+        amounts.note(run, tensor, sum_of_counts=event)
     pending = pending_results.note_begun(run, last, tensor, call, event)
     mean, split = amounts.is_mean_of_share(run, tensor), split_of(run, tensor)
     if last in AGREED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.trace import MeansSummed, Split
+from fsdplint.trace import Collective, MeansSummed, Split
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Amount:
         of_share: whether it is a mean over the share of the data that this rank has.
         counts_share: whether it is the number of batches or samples of that share.
         counts_all: whether it counts elements of all ranks, as `p.numel()` of a DTensor does.
+        sum_of_counts: the reduction that added such counts of the ranks.
         sum_of_means: the reduction that added the means of the ranks, if nothing has divided it.
         repeated: what chose the data of several ranks alike, if it is a sum over all ranks.
         size_of: the mesh and the dimension of which it is the size.
@@ -30,6 +31,7 @@ class Amount:
     of_share: bool = False
     counts_share: bool = False
     counts_all: bool = False
+    sum_of_counts: Collective | None = None
     sum_of_means: MeansSummed | None = None
     repeated: Split | None = None
     size_of: tuple[str, str] | None = None
