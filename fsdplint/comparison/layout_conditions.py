@@ -160,17 +160,17 @@ def _alternatives(
     """What holds in some runs and not in the others, and whether it excludes all others."""
     if not others:
         return [], True
-    relevant = [_only(run, deciding) for run in runs]
+    relevant = [_restrict_to(run, deciding) for run in runs]
     if not all(_excludes(run, other) for run in relevant for other in others):
         relevant = runs
-    merged = _merged(relevant)
+    merged = _merge(relevant)
     if relevant is not runs and len(merged) <= MAX_ALTERNATIVES:
         return [_needed_first(one, others) for one in merged], True
     clear = all(_excludes(run, other) for run in runs for other in others)
-    return _merged(_implicants(runs, others, deciding)), clear
+    return _merge(_implicants(runs, others, deciding)), clear
 
 
-def _only(run: Assignment, names: set[str]) -> Assignment:
+def _restrict_to(run: Assignment, names: set[str]) -> Assignment:
     return {name: allowed for name, allowed in run.items() if name in names}
 
 
@@ -180,7 +180,7 @@ def _excludes(one: Assignment, other: Assignment) -> bool:
     )
 
 
-def _merged(found: Iterable[Assignment]) -> list[Assignment]:
+def _merge(found: Iterable[Assignment]) -> list[Assignment]:
     """The same with fewer assignments: two that differ in one setting become one."""
     left = [*found]
     first = 0
@@ -320,14 +320,14 @@ class _Wording:
     def _subject(self, name: str) -> str:
         """The text of a setting, from a test of it."""
         texts = [text for (setting, _), text in self.texts.items() if setting == name]
-        return next((one for text in texts for one in _compared(text)), name)
+        return next((one for text in texts for one in _compared_texts(text)), name)
 
 
 def _own_text(name: str, values: frozenset[str]) -> str:
     return name if values == {_TRUE} else f"{name} == {' or '.join(sorted(values))}"
 
 
-def _compared(text: str) -> Iterator[str]:
+def _compared_texts(text: str) -> Iterator[str]:
     """What a test compares."""
     try:
         node = ast.parse(text.strip(), mode="eval").body

@@ -17,13 +17,13 @@ class ModelNames:
         self._above: dict[str, tuple[str, str]] = {}
         for name, info in trace.modules.items():
             for attribute, child in info.children.items():
-                self._above.setdefault(child, (name, self._shown(info, attribute)))
+                self._above.setdefault(child, (name, self._shown_name(info, attribute)))
         self._wrapped_by = {
             info.inner: name for name, info in trace.modules.items() if info.inner is not None
         }
         self._called = {trace.unwrap(one.module) for one in trace.of(Called)}
 
-    def _shown(self, info: Module, attribute: str) -> str:
+    def _shown_name(self, info: Module, attribute: str) -> str:
         """The name of a child.
 
         Elements of one class under unknown keys, one of each turn of a loop, have the same.

@@ -22,7 +22,9 @@ def note_early_reads(run: Run, holder: Instance, names: Collection[str], node: c
     sites = [*run.stack, run.site(node)]
     outer = run.source
     for frame, site in zip(reversed(frames), reversed(sites), strict=False):
-        reader = Reader(partial(_is_attribute, run, holder, names), partial(_called, frame.scope))
+        reader = Reader(
+            partial(_is_attribute, run, holder, names), partial(_called_function, frame.scope)
+        )
         seen = set()
         for read, use in early_reads(site.source, site.node, reader):
             if read in seen:
@@ -42,7 +44,7 @@ def _is_attribute(
     return not before or (value is not None and run.settle(value) is holder)
 
 
-def _called(scope: Scope, call: cst.Call) -> cst.FunctionDef | None:
+def _called_function(scope: Scope, call: cst.Call) -> cst.FunctionDef | None:
     """The function of the program that a call executes; None for any other."""
     found: Value | None = None
     if isinstance(call.func, cst.Name):

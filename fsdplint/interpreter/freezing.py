@@ -130,12 +130,12 @@ def _train_named(run: Run, modules: Iterable[ModuleValue], test: NameTest) -> No
             names = [name for name, one in held.attributes.items() if is_new_parameter(one)]
             if names and all(map(test.holds_for, names)):
                 run.trace.modules[part].frozen = False
-    for part in _named(run, parts, test):
+    for part in _modules_with_names(run, parts, test):
         for below in run.trace.submodules(part):
             run.trace.modules[below].frozen = False
 
 
-def _named(run: Run, parts: set[str], test: NameTest) -> set[str]:
+def _modules_with_names(run: Run, parts: set[str], test: NameTest) -> set[str]:
     """The modules for whose every name in their parents a test is true."""
     named: dict[str, list[str]] = {}
     for part in parts:

@@ -82,14 +82,14 @@ class _Case:
             return None if result is None else not result
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             only = test.comparisons[0]
-            return self._compared(test.left, only.operator, only.comparator)
+            return self._truth_of_comparison(test.left, only.operator, only.comparator)
         if isinstance(test, cst.Call):
-            return self._called(test)
+            return self._truth_of_call(test)
         if isinstance(test, cst.Attribute) and test.attr.value == "requires_grad":
             return True if self._is_parameter(test.value) else None
         return None
 
-    def _compared(
+    def _truth_of_comparison(
         self, left: cst.BaseExpression, compare: cst.BaseCompOp, right: cst.BaseExpression
     ) -> bool | None:
         dimensions = self.parameter.dimensions
@@ -110,7 +110,7 @@ class _Case:
             return found if isinstance(compare, cst.In) or found is None else not found
         return None
 
-    def _called(self, call: cst.Call) -> bool | None:
+    def _truth_of_call(self, call: cst.Call) -> bool | None:
         function = call.func
         if isinstance(function, cst.Name) and function.value in ("any", "all"):
             if len(call.args) == 1 and isinstance(call.args[0].value, cst.GeneratorExp):
@@ -173,9 +173,9 @@ class _Case:
         if not isinstance(node, cst.Name):
             return None
         held = self.run.scope.lookup(node.value)
-        return self._held(self.run.settle(held)) if held is not None else None
+        return self._constants_in(self.run.settle(held)) if held is not None else None
 
-    def _held(self, value: Value) -> list[object] | None:
+    def _constants_in(self, value: Value) -> list[object] | None:
         if isinstance(value, Const):
             inner = value.value
             return list(inner) if isinstance(inner, tuple) else [inner]

@@ -32,7 +32,7 @@ def mesh_of(run: Run, value: Value | None) -> Mesh:
         return Mesh()
     whole = value.get("whole")
     if whole is not None:
-        mesh, dims = mesh_of(run, whole), _chosen(run, value.get("chosen"))
+        mesh, dims = mesh_of(run, whole), _chosen_dimensions(run, value.get("chosen"))
         return Mesh(mesh.id, dims, has_all_ranks=mesh.has_all_ranks and dims == mesh.dims)
     if not value.name.endswith(".init_device_mesh"):
         return Mesh()
@@ -75,7 +75,7 @@ def one_rank_differs(run: Run) -> bool:
     return run.ranks() in (Ranks.ONE, Ranks.OTHERS)
 
 
-def _chosen(run: Run, value: Value | None) -> tuple[str, ...]:
+def _chosen_dimensions(run: Run, value: Value | None) -> tuple[str, ...]:
     """The names of dimensions in `mesh["dp", "tp"]`; empty if one is unknown."""
     value = run.settle(value) if value is not None else None
     if isinstance(value, Sequence):

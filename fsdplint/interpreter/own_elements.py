@@ -23,7 +23,7 @@ def element_at_own_index(run: Run, value: Value, index: RankLocal) -> Value | No
     items = [run.settle(one) for one in value.items]
     if not all(_has_data(run, one, 0) for one in items):
         return None
-    return _own(run, items[-1], own_data(run, index.source), 0)
+    return _as_own_data(run, items[-1], own_data(run, index.source), 0)
 
 
 def _has_data(run: Run, value: Value, depth: int) -> bool:
@@ -43,15 +43,15 @@ def _is_data(value: Value) -> bool:
     return name == _DRAWN or draws(Symbol(name)) or (name.startswith("torch.") and computes(name))
 
 
-def _own(run: Run, value: Value, own: RankLocal, depth: int) -> Value:
+def _as_own_data(run: Run, value: Value, own: RankLocal, depth: int) -> Value:
     if depth > _MAX_DEPTH:
         return value
     if isinstance(value, Sequence):
-        items = [_own(run, run.settle(one), own, depth + 1) for one in value.items]
+        items = [_as_own_data(run, run.settle(one), own, depth + 1) for one in value.items]
         return replace(value, items=items)
     if isinstance(value, Dict):
         entries = value.items.items()
-        held = {key: _own(run, run.settle(one), own, depth + 1) for key, one in entries}
+        held = {key: _as_own_data(run, run.settle(one), own, depth + 1) for key, one in entries}
         return replace(value, items=held)
     if isinstance(value, Unknown) and _is_data(value):
         return replace(value, parts={}, varying=True, rank_local=own)

@@ -115,11 +115,11 @@ def parameters_below(run: Run, root: ModuleValue) -> list[KnownParameter]:
         one
         for module, path in found.items()
         if module not in doubtful
-        for one in _own(run, module, path)
+        for one in _own_parameters_of(run, module, path)
     ]
 
 
-def _own(run: Run, module: str, path: str) -> Iterator[KnownParameter]:
+def _own_parameters_of(run: Run, module: str, path: str) -> Iterator[KnownParameter]:
     held = run.objects.get(module)
     own: dict[str, int | None] = dict(run.own_parameters.get(module, {}))
     for name, value in held.attributes.items() if isinstance(held, ModuleValue) else ():

@@ -236,7 +236,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         elif local is not None and function.name.startswith("torch."):
             local.number |= _gives_number(last, call.values[1:]) and "dim" not in call.kwargs
         if last in _SELECTS or (function.name == "torch.where" and len(call.values) == 1):
-            return _selected(local)
+            return _of_selection(local)
         return local
     if any(isinstance(event, Collective) for event in run.trace.events[begin:]):
         return None
@@ -262,7 +262,7 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
     if name in _SIZES or (name == "size" and [constant(value) for value in values] == [0]):
         return length_of_selection(local)
     if name in _SELECTS:
-        return _selected(local)
+        return _of_selection(local)
     if name in STRUCTURE or name in NEW_VALUES or name in _AGREED:
         return None
     if name in _COPIES:
@@ -292,7 +292,7 @@ def _gives_number(name: str, arguments: Iterable[Value]) -> bool:
     return name in _REDUCES and len(list(arguments)) <= (1 if name in _TAKES_ORDER else 0)
 
 
-def _selected(local: RankLocal | None) -> RankLocal | None:
+def _of_selection(local: RankLocal | None) -> RankLocal | None:
     """What makes elements different on each rank, and their number, that the data choose."""
     return replace(local, counts=True, selected=True) if local is not None else None
 

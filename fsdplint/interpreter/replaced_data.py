@@ -25,7 +25,7 @@ _CASTS = frozenset("bfloat16 contiguous cpu cuda detach double float half to typ
 
 def note_assignment(run: Run, target: cst.Attribute, owner: Value, value: Value) -> None:
     """The program assigns a value to the attribute `data` of another."""
-    assigned = _assigned(run, target)
+    assigned = _assigned_expression(run, target)
     casts = _casts(target, assigned)
     replaces = assigned is not None and not casts and not _may_be_itself(run, assigned, value)
     if isinstance(owner, ParametersOf):
@@ -43,7 +43,7 @@ def note_assignment(run: Run, target: cst.Attribute, owner: Value, value: Value)
             run.emit(DataReplaced, target, modules=modules, gradient=True, at_rest=True)
 
 
-def _assigned(run: Run, target: cst.Attribute) -> cst.BaseExpression | None:
+def _assigned_expression(run: Run, target: cst.Attribute) -> cst.BaseExpression | None:
     """The expression of a plain assignment; `p.data *= x` works in place and has none."""
     outer = run.source.parent(target)
     statement = run.source.parent(outer) if isinstance(outer, cst.AssignTarget) else None

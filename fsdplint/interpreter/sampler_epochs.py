@@ -70,7 +70,7 @@ def epoch_of(run: Run, order: Value | None) -> Epoch | None:
     if order.attributes_unknown or order.cls.has_unknown_base() or order in run.shared_iterables:
         return None
     giving = giving_methods(order.cls)
-    changed = {name for method in giving for name, _ in _assigned(method)}
+    changed = {name for method in giving for name, _ in _assigned_attributes(method)}
     read = _read_by_seeds(run, order.cls, giving)
     if not read or read & changed:
         return None
@@ -127,7 +127,7 @@ def _attributes_in(
         own = isinstance(node.value, cst.Name) and node.value.value == receiver_of(method)
         return {node.attr.value} if own else None
     if isinstance(node, cst.Name):
-        values = [value for name, value in _named(method) if name == node.value]
+        values = [value for name, value in _assigned_variables(method) if name == node.value]
         if len(values) == 1 and values[0] is not None and depth < 3:
             return _attributes_in(cls, method, values[0], depth + 1)
         known = cls.scope.lookup(node.value) if not values else None
@@ -148,7 +148,7 @@ def _attributes_in(
     return read
 
 
-def _named(method: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+def _assigned_variables(method: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression | None]]:
     """The variables that a function assigns to, each with its value; None if it is not simple."""
     every = (*method.params.params, *method.params.kwonly_params)
     yield from ((param.name.value, None) for param in every)
@@ -162,7 +162,7 @@ def _named(method: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression | 
                 yield node.target.value, None
 
 
-def _assigned(method: cst.FunctionDef) -> Iterator[tuple[str, cst.CSTNode]]:
+def _assigned_attributes(method: cst.FunctionDef) -> Iterator[tuple[str, cst.CSTNode]]:
     """The attributes of its object that a method sets, with the statements."""
     receiver = receiver_of(method)
     for node in descend(method.body):
@@ -190,8 +190,8 @@ def _setters(cls: Class, giving: list[cst.FunctionDef]) -> dict[str, list[str]]:
             node = one.node if isinstance(one, Function) else None
             if not isinstance(node, cst.FunctionDef) or node in giving or name == "__init__":
                 continue
-            given = {value for value, _ in _named(node)}
-            for attribute, statement in _assigned(node):
+            given = {value for value, _ in _assigned_variables(node)}
+            for attribute, statement in _assigned_attributes(node):
                 if not any(
                     isinstance(n, cst.Name) and n.value in given for n in descend(statement)
                 ):

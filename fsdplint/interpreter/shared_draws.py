@@ -98,7 +98,7 @@ def note_call(run: Run, function: Value, call: Call) -> None:
         note_rank_data(run, call.node)  # from here on, the generators have other states
     elif run.site(call.node) not in run.shared_draws:
         run.shared_draws.add(run.site(call.node))
-        shift = _shifted(run, seed)
+        shift = _is_shifted(run, seed)
         if shift and _name(function) in _ORDERS:
             note_rank_data(run, call.node)  # an order of its own, of the same data
             return
@@ -222,7 +222,9 @@ def _method_may_differ(run: Run, receiver: Value, name: str, given: list[Value])
         return False
     if isinstance(receiver, GeneratorValue):
         if name == "manual_seed":
-            return not all(_is_shared(run, one) or _shifted(run, run.settle(one)) for one in given)
+            return not all(
+                _is_shared(run, one) or _is_shifted(run, run.settle(one)) for one in given
+            )
         return name != "get_state"
     if _SEEDS.search(name):
         return not given or not all(_is_shared(run, one) for one in given)
@@ -261,7 +263,7 @@ def added_to_rank(
     return None
 
 
-def _shifted(run: Run, seed: Value) -> bool:
+def _is_shifted(run: Run, seed: Value) -> bool:
     """Whether other ranks have the seed of a rank in other turns: `turn + rank`."""
     added = run.rank_sums.get(seed)
     parts = added.parts if added is not None else ()

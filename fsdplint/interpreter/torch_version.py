@@ -62,17 +62,17 @@ def compare_with_installed(op: str, version: Value) -> bool | None:
 
 
 def _is_installed(value: Value) -> bool:
-    inner = _parsed(value)
+    inner = _unparsed_version(value)
     return isinstance(inner, Symbol) and inner.name in _INSTALLED
 
 
-def _parsed(value: Value) -> Value | None:
+def _unparsed_version(value: Value) -> Value | None:
     """What a version was parsed from; the value itself if it is not parsed."""
     return value.get("0") if isinstance(value, LibraryObject) and is_version(value) else value
 
 
 def _numbers(value: Value) -> tuple[int, ...] | None:
-    inner = _parsed(value)
+    inner = _unparsed_version(value)
     text = inner.value if isinstance(inner, Const) else None
     found = re.match(r"v?(\d+(?:\.\d+)*)", text) if isinstance(text, str) else None
     return tuple(int(number) for number in found[1].split(".")) if found else None

@@ -47,7 +47,7 @@ def known_elements(container: Unknown) -> Iterator[tuple[object, Value]]:
                 yield ast.literal_eval(name[1:-1]), part
 
 
-def copied(value: Unknown, depth: int = 0) -> Unknown:
+def copy_of(value: Unknown, depth: int = 0) -> Unknown:
     """A copy of a value: what the program has set in it is in the copy, too.
 
     Nothing that is set in the copy later, or in a dict in it, is set in the original.
@@ -59,7 +59,7 @@ def copied(value: Unknown, depth: int = 0) -> Unknown:
             made.parts[name] = part
         elif name.startswith("[") and isinstance(part, Unknown) and _is_data(part):
             if id(part) not in entries:
-                inner = copied(part, depth + 1).parts if depth < _MAX_DEPTH else {}
+                inner = copy_of(part, depth + 1).parts if depth < _MAX_DEPTH else {}
                 entries[id(part)] = replace(part, parts=inner)
             made.parts[name] = entries[id(part)]
     return made
@@ -75,7 +75,7 @@ def call_method(run: Run, container: Value | None, name: str, call: Call) -> Val
     if name in ("update", "setdefault"):
         _update(run, container, call)
     if name == "copy" and not call.values and any(one.endswith(_END) for one in container.parts):
-        return copied(container)
+        return copy_of(container)
     key = run.settle(call.args[0]) if call.args else None
     if name not in ("get", "pop") or not isinstance(key, Const) or not isinstance(key.value, str):
         return None

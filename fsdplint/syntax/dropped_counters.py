@@ -27,7 +27,7 @@ def dropped_counters(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterator[s
         for node in descend(load.body)
         if isinstance(node, cst.Attribute) and is_name(node.value, receiver)
     }
-    for key, attribute in _saved(save):
+    for key, attribute in _saved_attributes(save):
         if key not in read and attribute not in written:
             yield attribute
 
@@ -43,7 +43,7 @@ def restored_attributes(save: cst.FunctionDef, load: cst.FunctionDef) -> Iterato
         if isinstance(target.target, cst.Attribute) and is_name(target.target.value, receiver)
         for part in descend(node.value)
     }
-    for key, attribute in _saved(save):
+    for key, attribute in _saved_attributes(save):
         if (key, attribute) in set_from:
             yield attribute
 
@@ -121,7 +121,7 @@ def key_read(node: cst.CSTNode, state: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _saved(function: cst.FunctionDef) -> Iterator[tuple[str, str]]:
+def _saved_attributes(function: cst.FunctionDef) -> Iterator[tuple[str, str]]:
     """The keys of dicts in a function, each with the attribute of the object that it gets."""
     receiver = parameter(function, 0)
     for node in descend(function.body):

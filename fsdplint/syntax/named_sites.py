@@ -144,7 +144,7 @@ class NamedSites:
 
     def within(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         """The sites in code itself."""
-        return _within(node, self._kinds.keys())
+        return _sites_within(node, self._kinds.keys())
 
     def kinds_of(self, sites: Iterable[cst.CSTNode]) -> set[SiteKind]:
         """What some of the sites do."""
@@ -187,10 +187,10 @@ def reachable_sites(entry: Source, sources: Iterable[Source]) -> set[cst.CSTNode
     return NamedSites(sources, entry).behind([TOP])[0]
 
 
-def _within(node: cst.CSTNode, sites: Set[cst.CSTNode]) -> set[cst.CSTNode]:
+def _sites_within(node: cst.CSTNode, sites: Set[cst.CSTNode]) -> set[cst.CSTNode]:
     found = {node} & sites
     for child in code_children(node):
-        found |= _within(child, sites)
+        found |= _sites_within(child, sites)
     return found
 
 

@@ -141,12 +141,12 @@ def _part_of_rank(
     if selection.by_rank and selection.is_slice:
         set_orders.note_part(run, node, value)
     if selection.by_rank and (_is_whole(value) or (isinstance(value, Sequence) and several)):
-        return _taken(value, own_data(run, site, counts=True, part=selection.part))
+        return _take_elements(value, own_data(run, site, counts=True, part=selection.part))
     if selection.position is not None and several:
         if isinstance(value, Sequence) or _is_whole(value):
             if _takes_all(node.slice[0].slice):
                 run.within_samples.add(site)
-            return _taken(value, data_at(run, selection.position, site, counts=True))
+            return _take_elements(value, data_at(run, selection.position, site, counts=True))
     if selection.distinct and isinstance(value, Unknown) and _is_whole(value):
         return replace(value, parts={}, rank_local=own_data(run, site))
     if selection.distinct and isinstance(value, StateValue):  # a tensor in a file: it has a slice
@@ -174,7 +174,7 @@ def _is_whole(value: Value) -> bool:
     return isinstance(value, Unknown) and value.part_of is None
 
 
-def _taken(value: Value, own: RankLocal) -> Value:
+def _take_elements(value: Value, own: RankLocal) -> Value:
     """The part of data that the rank takes. own: where it takes it."""
     if isinstance(value, Sequence):
         items = elements_of_part(value, own)

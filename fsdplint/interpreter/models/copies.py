@@ -37,7 +37,7 @@ def copy(run: Run, name: str, call: Call) -> Value:
 def _copy_of(value: Value) -> Value:
     """The copy of a value that is no module."""
     if isinstance(value, Unknown):
-        return unknown_entries.copied(value)
+        return unknown_entries.copy_of(value)
     if isinstance(value, Sequence):
         return replace(value, items=list(map(_copy_of_parameter, value.items)))
     if isinstance(value, Dict) and _holds_tensors(value):

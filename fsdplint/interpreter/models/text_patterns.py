@@ -36,7 +36,7 @@ def by_wildcards(run: Run, name: str, call: Call) -> Value:
 def by_expression(run: Run, name: str, call: Call) -> Value:
     if len(call.args) + len(call.kwargs) > 2:  # with flags
         return unknown_result(call)
-    return _matched(name, call, call.arg(0, "pattern"), call.arg(1, "string"))
+    return _match_object(name, call, call.arg(0, "pattern"), call.arg(1, "string"))
 
 
 @function("re.compile")
@@ -51,10 +51,10 @@ def compile_expression(run: Run, name: str, call: Call) -> Value:
 def by_compiled(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
     if receiver.name != "re.Pattern" or len(call.args) + len(call.kwargs) > 1:
         return unknown_result(call)
-    return _matched(name, call, receiver.get("pattern"), call.arg(0, "string"))
+    return _match_object(name, call, receiver.get("pattern"), call.arg(0, "string"))
 
 
-def _matched(name: str, call: Call, pattern: Value | None, string: Value | None) -> Value:
+def _match_object(name: str, call: Call, pattern: Value | None, string: Value | None) -> Value:
     """A match object, `None` if the text does not match, or what is unknown."""
     expression, text = _text(pattern), _text(string)
     if expression is None or text is None or not _is_cheap(expression):

@@ -232,11 +232,13 @@ def _may_go_on(trace: Trace, part: Part, step: Event) -> bool:
     return isinstance(part.built, OptimizerBuilt) and (
         not part.built.complete
         or any(event.api == "set_state_dict" for event in trace.before(step, StateLoaded))
-        or any(part.name in _held(trace, event) for event in trace.before(step, Loaded))
+        or any(
+            part.name in _loaded_optimizers(trace, event) for event in trace.before(step, Loaded)
+        )
     )
 
 
-def _held(trace: Trace, loaded: Loaded) -> set[str]:
+def _loaded_optimizers(trace: Trace, loaded: Loaded) -> set[str]:
     """The optimizers into whose states, or into which, a distributed checkpoint is loaded."""
     of = {taken.of for taken in trace.before(loaded, StateTaken) if taken.state in loaded.states}
     return {*loaded.optimizers, *of}
@@ -244,7 +246,7 @@ def _held(trace: Trace, loaded: Loaded) -> set[str]:
 
 def _is_restored_from(trace: Trace, part: Part, loaded: Loaded) -> bool:
     """Whether a part gets its state from a file, in place or before it steps."""
-    if part.name in _held(trace, loaded):
+    if part.name in _loaded_optimizers(trace, loaded):
         return True
     steps = _steps(trace, part)
     end = steps[0].index if steps else len(trace.events)
