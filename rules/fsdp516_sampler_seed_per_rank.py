@@ -19,7 +19,8 @@ class SamplerSeedPerRank(Rule):
     A check without a run also finds the rank's part of an order that each rank draws with a seed of its own:
     `torch.randperm(n, generator=generator)[rank::world_size]`, or `order[rank * size : (rank + 1) * size]`. This may
     be in a sampler of the program. It also finds `random_split` of a dataset that all ranks have, with a seed of
-    each rank: the ranks then train on samples that others hold out for validation.
+    each rank: the ranks then train on samples that others hold out for validation. And it finds a `DistributedSampler`
+    over a list, or over a dataset that holds one, that each rank has shuffled (`random.shuffle(files)`) with such a seed.
 
     ## Why is this bad?
     Each rank shuffles the whole dataset with the seed and takes every Nth sample. With one seed the parts
@@ -52,6 +53,18 @@ class SamplerSeedPerRank(Rule):
                 "the seed of this sampler differs between ranks, so that their parts of the dataset "
                 "overlap",
                 help="Pass the same seed on all ranks.",
+            )
+        for event in trace.of(SamplerBuilt):
+            if event.shuffled_at is None or event.shuffled_at in seen:
+                continue
+            seen.add(event.shuffled_at)
+            yield self.finding(
+                event,
+                "each rank shuffles this with a seed of its own, so that the parts that a sampler gives the ranks "
+                "overlap",
+                help="Shuffle with the same seed on all ranks, and seed by the rank afterwards.",
+                because=[(event, "gives each rank its part")],
+                site=event.shuffled_at,
             )
         for picked in trace.of(PickedByRank):
             if not picked.own_order or picked.site in seen:

@@ -91,6 +91,8 @@ class DataTables:
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
+        # `own_shuffles`: lists in an order of each rank, with the place where it comes from
+        self.own_shuffles: dict[Value, NodeSite] = {}
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)
         self.process_seed: Value | None = None  # the last seed of torch; None if it is not known
         self.open_pass = ""  # the loader of a pass that `iter` began

@@ -18,6 +18,7 @@ class SamplerBuilt(Event):
         writes the samples of a `Subset`.
     over_all: whether it certainly splits over all ranks.
     mesh, dimension: the mesh and its dimension whose position the sampler gets as the rank.
+    shuffled_at: where each rank brought its dataset into an order of its own; None if nowhere.
     """
 
     kind: ClassVar[str] = "sampler-built"
@@ -28,6 +29,7 @@ class SamplerBuilt(Event):
     over_all: bool = False
     mesh: str = unrecorded("the passes say what each rank gets", default="")
     dimension: str = unrecorded("the passes say what each rank gets", default="")
+    shuffled_at: Site | None = unrecorded("a recorder does not see lists", default=None)
 
 
 @event

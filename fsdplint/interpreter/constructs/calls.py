@@ -13,6 +13,7 @@ from fsdplint.interpreter import (
     lazy,
     losses,
     mode_code,
+    own_shuffles,
     own_sizes,
     padded_tensors,
     plain_tensors,
@@ -120,6 +121,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     unset_buffers.note_call(run, function, call)
     tensor_marks.note_operands(run, function, call)
     result = run.call(function, call)
+    own_shuffles.note_call(run, function, call)
     rank_local_calls.through_call(run, function, call, result, begin)
     padded_tensors.note_call(run, function, call, result)
     losses.keep_sum_and_size(function, result)

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from fsdplint.interpreter import gathered_rows, local_columns, losses, second_order, set_orders
+from fsdplint.interpreter import (
+    gathered_rows,
+    local_columns,
+    losses,
+    own_shuffles,
+    second_order,
+    set_orders,
+)
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.elements import subscript
 from fsdplint.interpreter.mesh_positions import position_of
@@ -78,6 +85,13 @@ class _Selection:
 def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     value = run.eval(node.value)
     selection = _selection(run, node, value)
+    found = _select(run, node, value, selection)
+    if selection.is_slice:
+        own_shuffles.note_slice(run, value, found)
+    return found
+
+
+def _select(run: Run, node: cst.Subscript, value: Value, selection: _Selection) -> Value:
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     own = _part_of_rank(run, node, value, selection)

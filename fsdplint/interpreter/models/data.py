@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import data_probes, lazy, sampler_epochs
+from fsdplint.interpreter import data_probes, lazy, own_shuffles, sampler_epochs
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
@@ -126,6 +126,9 @@ def distributed_sampler(run: Run, name: str, call: Call) -> Value:
         shuffle=shuffle if isinstance(shuffle, bool) else None,
         seed_per_rank=_differs(run, call.arg(4, "seed")),
         of_part=sampler.over_all and _is_part(run, call.arg(0, "dataset")),
+        shuffled_at=own_shuffles.shuffled_at(run, call.arg(0, "dataset"))
+        if sampler.splits
+        else None,
         over_all=sampler.over_all,
         mesh=place.mesh if isinstance(place, MeshPosition) else "",
         dimension=place.dimension if isinstance(place, MeshPosition) else "",
