@@ -33,7 +33,9 @@ class SyncNeverReenabled(Rule):
     The condition of the switch is compared with that of the step. If one is the opposite of the other
     (`no_sync()` for the last micro-batch), if they count from different numbers (`step % 4 == 0` and
     `(step + 1) % 4 == 0`), or if the step after the last, incomplete accumulation has no switch, the last
-    backward before the step does not synchronise. Conditions whose relation is not known are no finding.
+    backward before the step does not synchronise. So it is if the program takes up to `n` micro-batches at a
+    time (`list(islice(loader, n))`, `batches[start : start + n]`) and synchronises in the n-th one, which the
+    last time may not have. Conditions whose relation is not known are no finding.
 
     ## Why is this bad?
     With synchronisation off, a backward keeps whole, unreduced gradients for a later backward that
@@ -104,10 +106,11 @@ class SyncNeverReenabled(Rule):
         for found in off_in_last_backward(trace):
             if found.switch.site not in seen:
                 seen.add(found.switch.site)
+                where = " if the last micro-batches are fewer" if found.in_last_window else ""
                 yield self.finding(
                     found.switch,
                     f"the last backward before the optimizer step does not synchronise the gradients "
-                    f"of `{class_name(trace, found.switch.module)}`",
+                    f"of `{class_name(trace, found.switch.module)}`{where}",
                     help="Synchronise in the last backward of each step.",
                     because=[
                         (found.backward, "backward without synchronisation here"),

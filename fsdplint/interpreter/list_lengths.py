@@ -1,15 +1,21 @@
 """The lengths of lists of which one element stands for all: `[next(batches) for _ in range(n)]`.
 
 `Sequence.length` is set where such a list is made, and lost where the program may change it.
+
+A program may cut a list in windows: `items[start : start + n]`, `list(islice(batches, n))`. The
+last window may be shorter than the others, so that its length is a number of its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
+from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.turn_tests import number_of
-from fsdplint.interpreter.values import Const, Sequence, Value
-from fsdplint.trace.numbers import Number
+from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
+from fsdplint.trace.numbers import Number, Token, of_atom
 
 
 def list_length(value: Value | None) -> Number | None:
@@ -31,3 +37,46 @@ def comprehension_length(source: Value, for_in: cst.CompFor) -> Number | None:
     if for_in.ifs or for_in.inner_for_in is not None:
         return None
     return list_length(source)
+
+
+def length_of(run: Run, value: Value | None) -> Number | None:
+    """The number of elements of such a list, or of a window; None if it is not known."""
+    return run.windows.get(value) if value in run.windows else list_length(value)
+
+
+def window(run: Run, whole: Value, part: Value, bounds: list[Value]) -> Value:
+    """A slice of a list. bounds: the lower and the upper one.
+
+    It is a window if the bounds are not constant and their difference is a setting or a constant.
+    """
+    if len(bounds) != 2 or isinstance(bounds[0], Const) or not isinstance(part, Sequence | Unknown):
+        return part
+    most = range_length(bounds)
+    if most is None or _may_be_small(most):
+        return part
+    made = _copy(part) if part is whole else part
+    run.windows[made] = of_atom(Token(most=most))
+    return made
+
+
+def first_elements(run: Run, elements: Value, number: Value | None) -> Value:
+    """The result of `islice(elements, number)`."""
+    most = number_of(number) if number is not None else None
+    if most is None or _may_be_small(most):
+        return elements
+    made = _copy(elements)
+    run.windows[made] = of_atom(Token(most=most))
+    return made
+
+
+def _copy(value: Value) -> Value:
+    if isinstance(value, Sequence):
+        return replace(value, items=list(value.items))
+    return replace(value)
+
+
+def _may_be_small(most: Number) -> bool:
+    """Whether a window may have one element at most, or depends on the turn of a loop."""
+    if not most.parts:
+        return most.constant < 2
+    return most.constant != 0 or any(not isinstance(atom, str) for atom, _ in most.parts)

@@ -59,6 +59,7 @@ class TensorTables:
         self.amounts: dict[Value, Amount] = {}
         self.list_sums: dict[Value, Value] = {}
         self.list_lengths: dict[Value, Value] = {}
+        self.windows: dict[Value, Number] = {}  # their lengths, `list_lengths`
         self.set_orders: set[Value] = set()  # lists in the order of a set, `set_orders`
         self.probes: dict[Value, Any] = {}  # by the dataset, `data_probes`
         # `loaded_numbers`: the numbers that entries of a dict had before a load

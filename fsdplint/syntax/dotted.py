@@ -107,9 +107,11 @@ def assigned_names(statement: cst.CSTNode) -> set[str] | None:
     return bound_by(statement)
 
 
-def leaves(statement: cst.CSTNode) -> bool:
-    """Whether the statement may leave its block early."""
-    return isinstance(statement, _LEAVES) or any(map(leaves, code_children(statement)))
+def leaves(statement: cst.CSTNode, *, by_error: bool = True) -> bool:
+    """Whether the statement may leave its block early. by_error: whether `raise` counts."""
+    if isinstance(statement, _LEAVES) and (by_error or not isinstance(statement, cst.Raise)):
+        return True
+    return any(leaves(one, by_error=by_error) for one in code_children(statement))
 
 
 def part_of(path: str, name: str) -> bool:

@@ -6,7 +6,7 @@ which nothing else is known. Any other value may depend on the rest in a way tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from fsdplint.trace.numbers import Atom, Number, Remainder, Token
@@ -44,6 +44,46 @@ def may_hold(predicate: Predicate, at: int) -> bool:
         _has_example(predicate, turns, {setting: value for setting in settings})
         for value in _SETTINGS
     )
+
+
+def may_hold_in_last_window(predicate: Predicate, facts: Sequence[Predicate], at: int) -> bool:
+    """Whether a predicate certainly holds for some length of the last window that a loop goes
+    through, whatever value above 1 the setting has that limits it.
+
+    facts: what is known besides. at: the index of an event after the loop.
+    """
+    whole = AllOf((predicate, *facts))
+    atoms = set(atoms_in([whole]))
+    turns = [atom for atom in atoms if isinstance(atom, Token) and atom.most is None]
+    windows = {atom for atom in atoms if isinstance(atom, Token)} - set(turns)
+    for turn in turns:
+        if turn.last is None or turn.ended is None or turn.ended > at:
+            return False
+        windows |= {one for one, _ in turn.last.parts if isinstance(one, Token)}
+    window = windows.pop() if len(windows) == 1 else None
+    if window is None or window.most is None or _has_truth(whole):
+        return False
+    settings = {atom for atom, _ in window.most.parts if isinstance(atom, str)}
+    if not {atom for atom in atoms if isinstance(atom, str)} <= settings:
+        return False
+    return all(
+        _holds_for_some_length(whole, window, turns, dict(zip(settings, values, strict=True)))
+        for values in product(_SETTINGS, repeat=len(settings))
+    )
+
+
+def _holds_for_some_length(
+    predicate: Predicate, window: Token, turns: list[Token], settings: Values
+) -> bool:
+    assert window.most is not None
+    for length in range(1, _value(window.most, settings) + 1):
+        values: dict[Atom, int] = {**settings, window: length}
+        for turn in turns:
+            assert turn.last is not None
+            values[turn] = _value(turn.last, values)
+        if _holds(predicate, values):
+            return True
+    return False
 
 
 def _has_truth(predicate: Predicate) -> bool:

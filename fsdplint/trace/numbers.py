@@ -13,11 +13,14 @@ class Token:
     last: what it is in the last turn of its loop; None if that is unknown.
     ended: the number of events before the end of the loop; None if it may end early.
     counts: whether it is one more in each turn.
+    most: the largest value that it may have, if it is the length of a window that the program cut
+        from a list; it is at least 1.
     """
 
     last: Number | None = None
     ended: int | None = None
     counts: bool = False
+    most: Number | None = None
 
 
 @dataclass(frozen=True)

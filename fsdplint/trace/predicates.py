@@ -68,6 +68,11 @@ def negated(predicate: Predicate | None) -> Predicate | None:
     return Not(predicate) if predicate is not None else None
 
 
+def is_truth(predicate: Predicate | None) -> bool:
+    """Whether a predicate is that a value is true, or false, which no number decides."""
+    return isinstance(predicate.inner if isinstance(predicate, Not) else predicate, Truth)
+
+
 def either(test: Predicate, one: Predicate, other: Predicate) -> Predicate:
     """`one if test else other`"""
     if (one, other) == (ALWAYS, NEVER):

@@ -35,7 +35,7 @@ from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Const, RankLocal, Value
 from fsdplint.trace import Guard
-from fsdplint.trace.predicates import negated
+from fsdplint.trace.predicates import is_truth, negated
 
 
 @executes(cst.If)
@@ -82,11 +82,16 @@ def execute_fork(
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
     """Keep what a test implies after it, if one of its sides leaves the turn or the function."""
-    leaving = [guards for signal, guards in sides if signal is not None]
+    leaving = [(signal, guards) for signal, guards in sides if signal is not None]
     if leaving and run.own_turns:
         run.own_turns[-1].left = True
     if len(leaving) == 1:
-        run.note_fact(negated(leaving[0][-1][0].predicate))
+        signal, guards = leaving[0]
+        fact = negated(guards[-1][0].predicate)
+        # A program that goes on has passed each check, so a check that compares no numbers says
+        # nothing about the order of what follows.
+        if signal.kind != "raise" or not is_truth(fact):
+            run.note_fact(fact)
 
 
 def _orelse(run: Run, node: cst.If | cst.Else | None) -> Signal | None:

@@ -173,7 +173,7 @@ def _over_known(
     )
     note_decided_units(run, iterable, begin)
     set_orders.note_loop(run, loop.place, run.settle(iterable), begin)
-    if counts and not leaves(loop.body):
+    if counts and not leaves(loop.body, by_error=False):
         for count in counts:
             count.ended = len(run.trace.events)
     return signal

@@ -16,6 +16,7 @@ from fsdplint.interpreter import (
 )
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.elements import subscript
+from fsdplint.interpreter.list_lengths import window
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
 from fsdplint.interpreter.own_elements import element_at_own_index
@@ -88,10 +89,14 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     found = _select(run, node, value, selection)
     if selection.is_slice:
         own_shuffles.note_slice(run, value, found)
+    one = node.slice[0].slice if len(node.slice) == 1 else None
+    if isinstance(one, cst.Slice) and one.lower is not None and one.upper is not None:
+        return found if one.step is not None else window(run, value, found, selection.bounds)
     return found
 
 
 def _select(run: Run, node: cst.Subscript, value: Value, selection: _Selection) -> Value:
+    """What a subscript takes of a value."""
     if isinstance(value, ShardTensor):
         return TensorValue("derived", value.modules)
     own = _part_of_rank(run, node, value, selection)

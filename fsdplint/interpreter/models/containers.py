@@ -17,7 +17,7 @@ from fsdplint.interpreter.iteration import (
     unknown_keys,
 )
 from fsdplint.interpreter.library_classes import is_module_class
-from fsdplint.interpreter.list_lengths import list_length
+from fsdplint.interpreter.list_lengths import length_of
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
 from fsdplint.interpreter.module_tree import note_keys
@@ -75,7 +75,7 @@ def length(run: Run, name: str, call: Call) -> Value:
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
-    result = Unknown(origin=run.text(call.node), term=list_length(held))
+    result = Unknown(origin=run.text(call.node), term=length_of(run, held))
     rank_means.note_length(run, value, result)
     return result
 

@@ -13,7 +13,7 @@ from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterable_of, iterate, read_all
-from fsdplint.interpreter.list_lengths import list_length, range_length
+from fsdplint.interpreter.list_lengths import first_elements, length_of, range_length
 from fsdplint.interpreter.losses import is_output
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
@@ -105,7 +105,7 @@ def collect(run: Run, name: str, call: Call) -> Value:
     if not name.endswith("set"):
         set_orders.note_list(run, run.settle(value), taken)
     copy_turns(run, value, taken)
-    taken.length = list_length(value)
+    taken.length = length_of(run, value)
     return set_of(taken.items, not taken.open) if name.endswith("set") else taken
 
 
@@ -272,7 +272,8 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
         begun = isinstance(value, Batches) and value.begun
         if last == "cycle":
             begin_by_iter(run, loader, call.node, kept=True)
-        return Batches(loader, begun or last == "cycle", _batch(run, last, call))
+        batches = Batches(loader, begun or last == "cycle", _batch(run, last, call))
+        return _first(run, call, batches) if last == "islice" else batches
     if last == "enumerate":
         counted = read_all(run, value)
         begin = constant(call.arg(1, "start") or Const(0))
@@ -285,7 +286,7 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
             return replace(counted, items=pairs)
         only = counted.items[0] if len(counted.items) == 1 else Unknown()
         element = Unknown(varying=True) if _is_lost([only]) else _of_some(only)
-        pair = Sequence([_count(run, call, list_length(value)), element], "tuple")
+        pair = Sequence([_count(run, call, length_of(run, value)), element], "tuple")
         return Unknown(varying=True, parts={"[]": pair})
     if last == "zip":
         every = all(_holds_each_parameter(run, v) for v in call.args)
@@ -295,10 +296,15 @@ def pass_through(run: Run, name: str, call: Call) -> Value:
             return Sequence([Sequence(list(row), "tuple") for row in rows], "list", every=every)
         return _open_rows([items for items, _ in columns])
     if last == "islice" and isinstance(value, Sequence | ParametersOf):
-        return replace(value, every=False)
+        return _first(run, call, replace(value, every=False))
     if last == "islice" and isinstance(value, ModulesOf):
         return replace(value, some=True)
-    return value
+    return _first(run, call, value) if last == "islice" else value
+
+
+def _first(run: Run, call: Call, elements: Value) -> Value:
+    """The result of `islice(elements, number)`, without other bounds."""
+    return first_elements(run, elements, call.args[1] if len(call.args) == 2 else None)
 
 
 def _with_first(call: Call, value: Value) -> Call:

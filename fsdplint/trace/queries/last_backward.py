@@ -17,7 +17,7 @@ from fsdplint.trace import (
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.assignments import may_hold
+from fsdplint.trace.assignments import may_hold, may_hold_in_last_window
 from fsdplint.trace.numbers import of_atom
 from fsdplint.trace.predicates import (
     ALWAYS,
@@ -130,6 +130,8 @@ class _Steps:
         outcomes = truths(switch.off, known)
         if True in outcomes and None not in outcomes:
             return LeftOff(switch.at, backward, step)
+        if may_hold_in_last_window(switch.off, facts, step.index):
+            return LeftOff(switch.at, backward, step, in_last_window=True)
         if not facts and _repeats(before) and _is_followed(step, backward, switch.at):
             return LeftOff(switch.at, backward, step) if may_hold(switch.off, step.index) else None
         return None

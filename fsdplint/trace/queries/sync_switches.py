@@ -26,11 +26,15 @@ from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 @dataclass(frozen=True)
 class LeftOff:
-    """A step that comes after backward passes under a switch that is off, and none with it on."""
+    """A step that comes after backward passes under a switch that is off, and none with it on.
+
+    in_last_window: whether this is so only where the last micro-batches of the data are fewer.
+    """
 
     switch: SyncSwitched
     backward: BackwardRun
     step: OptimizerStepped
+    in_last_window: bool = False
 
 
 def left_off(trace: Trace, api: str) -> Iterator[LeftOff]:
