@@ -14,6 +14,7 @@ from fsdplint.engine.cache import Cache, content, digest, stamps, version
 from fsdplint.engine.group_result import GroupResult
 from fsdplint.engine.session import Session
 from fsdplint.engine.workers import Group
+from fsdplint.source.console_scripts import console_scripts
 from fsdplint.source.folders import project_root
 
 CLOCK_SECONDS = 0.05  # by which the times of files may be off
@@ -28,6 +29,7 @@ class CachedSession:
         self._started = time.time()
         self._contents: dict[str, str | None] = {}
         self._listings: dict[Path, str] = {}
+        self._scripts_of: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def load(self, groups: Sequence[Group]) -> list[GroupResult | None]:
         """The results of groups, in order; None for a group whose result does not hold any more."""
@@ -45,8 +47,14 @@ class CachedSession:
         """The digest of a group and of all that holds for it."""
         options = self._session.options_of(group)
         paths = [str(path) for path in group]
-        what = (paths, str(project_root(group[0])), options, self._session_key)
+        root = str(project_root(group[0]))
+        what = (paths, root, self._scripts(root), options, self._session_key)
         return digest(repr(what).encode("utf-8", "surrogatepass"))
+
+    def _scripts(self, root: str) -> tuple[tuple[str, str], ...]:
+        if root not in self._scripts_of:
+            self._scripts_of[root] = console_scripts(root)
+        return self._scripts_of[root]
 
     @cached_property
     def _session_key(self) -> str:

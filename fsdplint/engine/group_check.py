@@ -38,7 +38,7 @@ class GroupChecker:
         found = [*checked.found, *meta_findings(workspace, program, rules, checked.found)]
         return GroupResult(
             [without_trace(one) for one in found],
-            [*program.files, *sorted(checked.searched)],
+            [*program.files, *program.settings_files, *sorted(checked.searched)],
             sorted(checked.context | checked.searched),
             [*defects, *program.problems, *rule_failures(rules)],
             program.file_queries,

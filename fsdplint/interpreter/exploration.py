@@ -13,10 +13,12 @@ import libcst as cst
 
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.discovery.relevance import RelevantCode
+from fsdplint.interpreter import lazy
 from fsdplint.interpreter.argument_descriptions import described_call
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import (
     MAIN_TEST,
+    definitions,
     entry_order,
     entry_point,
     is_package,
@@ -24,6 +26,7 @@ from fsdplint.interpreter.entry_points import (
 )
 from fsdplint.interpreter.entry_runs import Entry, EntryRuns
 from fsdplint.interpreter.exploration_results import Explored
+from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
@@ -166,6 +169,7 @@ class ProgramLoader:
         )
         self.program.configs = dict(self.project.configs)
         self.program.file_queries = self.project.file_queries
+        self.program.settings_files = self.project.settings_paths()
         self.program.numbering = self.project.numbering
         known = {os.path.realpath(path) for path in self.program.configs}
         for path in self.config_paths:
@@ -197,6 +201,12 @@ class ProgramLoader:
             if runs is not None:
                 self.advance(runs, 0)
                 (self.close if runs.finished else unfinished.append)(runs)
+        for source in given:
+            for script in self._scripts(source):
+                runs = self.begin(script)
+                if runs is not None:
+                    self.advance(runs, 0)
+                    (self.close if runs.finished else unfinished.append)(runs)
         for _ in range(ROUNDS):
             waiting = {runs: _sites_of(runs) for runs in unfinished}
             unfinished = []
@@ -217,6 +227,15 @@ class ProgramLoader:
         name = os.path.splitext(os.path.basename(source.path))[0]
         run.trace.entry = source.path
         run.module_scope(name, source, main=True)
+
+    def _scripts(self, source: Source) -> Iterator[Entry]:
+        """The functions of a file that commands of the project call, and that no run reached."""
+        names = self.project.console_scripts(source.path)
+        for owner, function in definitions(source.tree) if names else ():
+            if owner is None and function.name.value in names and function not in self.reached:
+                body = partial(_run_script, source=source, function=function)
+                called = frozenset([TOP, function.name.value])
+                yield Entry(function, body, source, function, complete=True, names=called)
 
     def begin(self, entry: Entry) -> EntryRuns | None:
         """The runs of an entry; None if it is known what they show, which is added."""
@@ -329,6 +348,20 @@ class ProgramLoader:
 def _sites_of(runs: EntryRuns) -> set[cst.CSTNode]:
     """The sites to which the names in a program and in the files that it executed lead."""
     return reachable_sites(runs.entry.source, runs.result.sources)
+
+
+def _run_script(run: Run, source: Source, function: cst.FunctionDef) -> None:
+    """Import a file, and call a function of it as a command of the project does."""
+    run.trace.entry = source.path
+    scope = run.module_scope(run.project.module_name(source.path)[0], source)
+    called = scope.names.get(function.name.value)
+    if called is not None:
+        run.source = source
+        run.frames.append(Frame(None, scope))
+        try:
+            lazy.consume(run, run.call(called, Call(function)))
+        finally:
+            run.frames.pop()
 
 
 def _program(source: Source, body: Callable[[Run], None]) -> Entry:

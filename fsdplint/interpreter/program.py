@@ -45,6 +45,7 @@ class Program:
         files_to_fix: further files of the project that a fix has to change.
         options: how its findings are fixed.
         projects: the files of its project, unread ones included.
+        settings_files: the paths of the settings files among which a run chose.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         configs: the settings files that the user named or a program reads, by path.
         requirements: the files of the project's requirements that fixes change, by path.
@@ -67,6 +68,7 @@ class Program:
     options: Options = DEFAULT
     projects: ProjectIndex = field(default_factory=ProjectIndex)
     file_queries: dict[str, bool] = field(default_factory=dict)
+    settings_files: tuple[str, ...] = ()
     configs: dict[str, ConfigSource] = field(default_factory=dict)
     requirements: dict[str, RequirementsSource] = field(default_factory=dict)
     cuts: dict[str, Cut] = field(default_factory=dict)

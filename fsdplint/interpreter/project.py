@@ -15,6 +15,7 @@ from fsdplint.discovery.module_index import LIBRARY, ModuleIndex
 from fsdplint.discovery.module_resolver import absolute, search_path
 from fsdplint.interpreter.numbering import Numbering
 from fsdplint.interpreter.values import Const
+from fsdplint.source.console_scripts import console_scripts
 from fsdplint.source.files import MAX_BYTES, Problem, Unreadable, read_bytes, read_source
 from fsdplint.source.folders import Folder, project_root
 from fsdplint.source.fsdp_words import (
@@ -120,6 +121,7 @@ class Project:
         self.namespaces: set[str] = set()
         self.configs: dict[str, ConfigSource] = {}
         self._settings_files: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
+        self._console_scripts: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
         self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
         self.numbering = Numbering()
@@ -300,6 +302,22 @@ class Project:
             self._settings_files[root] = tuple(find_settings(root))
         self.consulted["settings_files", file] = self._settings_files[root]
         return self._settings_files[root]
+
+    def settings_paths(self) -> tuple[str, ...]:
+        """The paths of the settings files that runs asked for."""
+        return tuple(
+            os.path.join(root, path)
+            for root, files in self._settings_files.items()
+            for path, _ in files
+        )
+
+    def console_scripts(self, file: str) -> frozenset[str]:
+        """The functions of a file that console scripts of its project call."""
+        root = str(self.root or project_root(Path(file)))
+        if root not in self._console_scripts:
+            self._console_scripts[root] = console_scripts(root)
+        module, _ = self.module_name(file)
+        return frozenset(name for home, name in self._console_scripts[root] if home == module)
 
     def is_read(self, path: str) -> bool:
         """Whether the project tried to read a file."""

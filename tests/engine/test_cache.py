@@ -101,8 +101,12 @@ def test_the_second_time_nothing_is_examined(folder: Path, examined: list[str]) 
             ["lib.py", "second.py"],
         ),
         (lambda: write(Path("requirements.txt"), "torch==2.6\n"), ["lib.py", "second.py"]),
+        (
+            lambda: write(Path("pyproject.toml"), '[project.scripts]\nrun = "lib:wrap"\n'),
+            ["lib.py", "second.py"],
+        ),
     ],
-    ids=["content", "finding", "imported", "gone", "foreign", "settings", "target"],
+    ids=["content", "finding", "imported", "gone", "foreign", "settings", "target", "scripts"],
 )
 def test_what_changed_is_examined_again(
     folder: Path, examined: list[str], change: Callable[[], object], again: list[str]
@@ -113,6 +117,40 @@ def test_what_changed_is_examined_again(
     cached = run(".")
     assert sorted(examined) == again
     assert cached == run(".", "--no-cache")
+
+
+CHOSEN = """import argparse
+import yaml
+import torch
+from torch.distributed.fsdp import fully_shard
+
+parser = argparse.ArgumentParser()
+parser.add_argument("config")
+settings = yaml.safe_load(open(parser.parse_args().config))
+model = torch.nn.Linear(2, 2)
+if settings["mode"] == "shard":
+    fully_shard(model)
+print(settings["rate"], settings["steps"])
+"""
+
+
+def test_settings_files_among_which_a_program_chooses_count(
+    folder: Path, examined: list[str]
+) -> None:
+    for name in ("lib", "train", "second", "helpers"):
+        (folder / f"{name}.py").unlink()
+    write(folder / "chosen.py", CHOSEN)
+    for name in ("first", "other"):
+        write(folder / f"{name}.yaml", "mode: shard\nrate: 1\nsteps: 2\n")
+    run(".")
+    for name in ("first", "other"):
+        examined.clear()
+        write(folder / f"{name}.yaml", "mode: plain\nrate: 1\nsteps: 2\n")
+        run(".")
+        assert examined == ["chosen.py"]
+        examined.clear()
+        run(".")
+        assert examined == []
 
 
 def test_a_file_that_was_missing_counts(folder: Path, examined: list[str]) -> None:
