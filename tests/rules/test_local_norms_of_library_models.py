@@ -65,7 +65,7 @@ def test_the_norm_is_that_of_all_ranks(tmp_path: Path) -> None:
     [
         ("pass", LOCAL),
         ("fully_shard(model.transformer)", LOCAL),
-        (f"{ROOT}\nchange(model)", LOCAL),
+        (ROOT, f"change(model) or {LOCAL}"),
         (ROOT, "[p.grad for p in model.parameters()]"),
         (ROOT, "[p.grad.full_tensor() for p in model.parameters()]"),
     ],

@@ -34,10 +34,8 @@ from fsdplint.trace import (
     PartialRead,
     Sharding,
     ShardReduced,
-    TensorParallel,
     Wrapped,
 )
-from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.wrappers import SHARDING
 from fsdplint.trace.torch_versions import WHOLE_NORM_SINCE
 
@@ -208,8 +206,7 @@ def to_local(run: Run, receiver: ShardTensor, name: str, call: Call) -> Value:
 
 def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     """This rank's part of a parameter or gradient."""
-    exact = value.source == "gradient" and not value.reduction
-    exact = exact and (value.must_be_dtensor or _has_local_part(run, value))
+    exact = value.source == "gradient" and not value.reduction and value.must_be_dtensor
     partial = bool(value.reduction) and value.must_be_dtensor
     if value.reduction == PartialRead.CLIPPED:  # a whole number, but for an old torch
         partial = partial and run.trace.lacks(WHOLE_NORM_SINCE)
@@ -220,21 +217,6 @@ def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     if not exact:
         return TensorValue("local", value.modules, rank_local=own)
     return LocalGradient("local", value.modules, rank_local=own)
-
-
-def _has_local_part(run: Run, gradient: ShardTensor) -> bool:
-    """Whether a gradient that has `to_local()` is sharded, as a parameter of a sharded model.
-
-    This is also known of a model whose parts are not known.
-    """
-    groups = Groups(run.trace)
-    if any(run.trace.of(TensorParallel)) or not gradient.modules:
-        return False
-    return all(
-        groups.owner(module.id) is not None
-        and not run.trace.any_escaped(run.trace.family(module.id))
-        for module in gradient.modules
-    )
 
 
 def is_own_part(run: Run, value: Value) -> bool:
