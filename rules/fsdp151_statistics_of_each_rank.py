@@ -93,6 +93,6 @@ def _is_trained(trace: Trace, event: Called) -> bool:
 
 def _is_seen(trace: Trace, module: str) -> bool:
     """Whether a module is sharded, and no code out of sight may have changed its buffers."""
-    parts = trace.submodules(module)
-    sharded = any(trace.sharding(part) is not None for part in parts)
-    return sharded and not any(trace.module(part).escaped for part in parts)
+    if trace.sharded_within(module) is None:
+        return False
+    return not any(trace.module(part).escaped for part in trace.submodules(module))

@@ -15,7 +15,7 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
-from fsdplint.trace.queries.common import optimizer_named, optimizer_of
+from fsdplint.trace.queries.common import optimizer_named, optimizer_of, sharded_module_of
 
 # Optimizers whose state begins to exist in their first step.
 _LAZY = {"Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Adafactor"}
@@ -87,18 +87,10 @@ def _optimizers_without_state(trace: Trace, event: Loaded) -> Iterator[Optimizer
         built = optimizer_of(trace, name)
         if built is None or built.class_name not in _LAZY or not built.complete:
             continue
-        if not any(_is_sharded(trace, module, event) for module in built.modules):
+        if sharded_module_of(trace, built.modules, event) is None:
             continue
         if not any(_may_make_state(one, name) for one in trace.events[built.index : index]):
             yield built
-
-
-def _is_sharded(trace: Trace, module: str, event: Loaded) -> bool:
-    """Whether a module, a part of it, or a module that it is part of was sharded."""
-    above = trace.ancestors(module)
-    return trace.sharded_within(module, event) is not None or any(
-        one in trace.shardings(event) for one in above
-    )
 
 
 def _of_fsdp1(trace: Trace, built: OptimizerBuilt) -> bool:

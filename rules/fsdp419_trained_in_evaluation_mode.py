@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, GradMode, OptimizerBuilt, OptimizerStepped, Trace
-from fsdplint.trace.queries.common import class_name
+from fsdplint.trace import BackwardRun, Called, GradMode, OptimizerStepped, Trace
+from fsdplint.trace.queries.common import class_name, optimizers_over
 
 
 class TrainedInEvaluationMode(Rule):
@@ -74,11 +74,7 @@ def _is_trained(trace: Trace, event: Called) -> bool:
     """Whether a backward pass and a step of an optimizer follow a forward of a sharded model."""
     if not event.collective or trace.sharded_within(event.module, event) is None:
         return False
-    held = {
-        built.optimizer
-        for built in trace.of(OptimizerBuilt)
-        if any(trace.related(module, event.module) for module in built.modules)
-    }
+    held = optimizers_over(trace, event.module)
     has_gradients = False
     for other in trace.after(event, BackwardRun, Called, OptimizerStepped):
         if isinstance(other, BackwardRun):

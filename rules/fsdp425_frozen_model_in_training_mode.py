@@ -75,7 +75,7 @@ class FrozenModelInTrainingMode(Rule):
         """Frozen parts whose BatchNorms follow the data of each rank, or whose targets are noisy."""
         seen = set()
         for event in trace.of(Called):
-            if not event.in_loop or not _is_sharded(trace, event.module):
+            if not event.in_loop or trace.sharded_within(event.module) is None:
                 continue
             for part, effect in (
                 (
@@ -97,10 +97,6 @@ class FrozenModelInTrainingMode(Rule):
                         "method of the model.",
                         because=[(call, "the frozen part is called here")],
                     )
-
-
-def _is_sharded(trace: Trace, module: str) -> bool:
-    return any(trace.sharding(part) is not None for part in trace.submodules(module))
 
 
 def _call_of(trace: Trace, event: Called, part: str) -> Called | None:

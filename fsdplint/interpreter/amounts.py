@@ -24,7 +24,7 @@ _KEEPS_SHARE = _KEEPS_LOSS | frozenset("as_tensor detach exp item numpy round te
 _KEEPS_TOTAL = frozenset(
     "clamp clamp_min clone cpu cuda detach double float int item long to".split()
 )
-# The operations that multiply (False) and divide (True).
+# Operations that multiply or divide, and whether they divide.
 _SCALES = {"mul": False, "multiply": False, "div": True, "divide": True, "true_divide": True}
 # Operations whose result counts elements of all ranks, if each of their operands does.
 _KEEPS_COUNT = frozenset(
@@ -56,7 +56,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     if not given or not isinstance(result, Unknown | TensorValue):
         return
     scale = name.rstrip("_")
-    if _SCALES.get(scale) is not None and len(given) == 2 and isinstance(result, TensorValue):
+    if scale in _SCALES and len(given) == 2 and isinstance(result, TensorValue):
         _note_ranks(run, _SCALES[scale], given, result)
     if any(one is result for one in given):
         if name.endswith("_") and name != "requires_grad_" and result in run.amounts:

@@ -89,6 +89,15 @@ def optimizer_of(trace: Trace, name: str) -> OptimizerBuilt | None:
     return next((event for event in trace.of(OptimizerBuilt) if event.optimizer == name), None)
 
 
+def optimizers_over(trace: Trace, module: str) -> set[str]:
+    """The optimizers that hold parameters of a module, or of a part of it."""
+    return {
+        built.optimizer
+        for built in trace.of(OptimizerBuilt)
+        if any(trace.related(module, held) for held in built.modules)
+    }
+
+
 def sharded_module_of(trace: Trace, modules: Iterable[str], before: Event) -> str | None:
     """The first of some modules that has sharded parameters; None if no sharding of one is seen.
 

@@ -9,7 +9,6 @@ from fsdplint.trace import (
     Layout,
     Loaded,
     MeshBuilt,
-    OptimizerBuilt,
     OptimizerStepped,
     ProcessGroupInit,
     Saved,
@@ -22,7 +21,7 @@ from fsdplint.trace import (
     WeightsSet,
 )
 from fsdplint.trace.queries.backends import ONLY_ACCELERATORS
-from fsdplint.trace.queries.common import whole_file
+from fsdplint.trace.queries.common import optimizers_over, whole_file
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,7 @@ def _first_step(trace: Trace, module: str, loaded: Loaded) -> OptimizerStepped |
     """The first step with the parameters of a model, if it comes after the load."""
     if module not in trace.modules:
         return None
-    optimizers = {
-        built.optimizer
-        for built in trace.of(OptimizerBuilt)
-        if any(trace.related(one, module) for one in built.modules)
-    }
+    optimizers = optimizers_over(trace, module)
     steps = [one for one in trace.of(OptimizerStepped) if one.optimizer in optimizers]
     return steps[0] if steps and steps[0].index > loaded.index else None
 

@@ -32,9 +32,9 @@ from fsdplint.trace.predicates import (
     truth,
     truths,
 )
+from fsdplint.trace.queries.common import optimizers_over
 from fsdplint.trace.queries.sync_switches import (
     LeftOff,
-    optimizers_over,
     out_of_sight,
     reduced_by_fsdp1,
     reduces_fsdp2,

@@ -23,7 +23,7 @@ from fsdplint.trace import (
     StateTaken,
     Trace,
 )
-from fsdplint.trace.queries.common import only_fsdp2, whole_file
+from fsdplint.trace.queries.common import only_fsdp2, optimizers_over, whole_file
 from fsdplint.trace.queries.file_forms import form_of, name_within
 
 _WITHOUT_STATE = {"", "SGD"}  # classes of optimizers that may have no state
@@ -180,11 +180,7 @@ def _model_loaded_in_place(trace: Trace, loaded: Loaded) -> str | None:
 
 def _parts_of_training(trace: Trace, model: str) -> Iterator[Part]:
     """The parts that train a model."""
-    optimizers = {
-        built.optimizer
-        for built in trace.of(OptimizerBuilt)
-        if any(trace.related(module, model) for module in built.modules)
-    }
+    optimizers = optimizers_over(trace, model)
     scaled = {one.scaler for one in trace.of(ScalerStepped) if one.optimizer in optimizers}
     for part in _parts(trace):
         built = part.built

@@ -12,14 +12,13 @@ from fsdplint.trace import (
     Guard,
     GuardKind,
     MeshBuilt,
-    OptimizerBuilt,
     OptimizerStepped,
     Sharded,
     Sharding,
     SyncSwitched,
     Trace,
 )
-from fsdplint.trace.queries.common import only_fsdp2
+from fsdplint.trace.queries.common import only_fsdp2, optimizers_over
 from fsdplint.trace.queries.meshes import sizes_of, whole_mesh_of
 from fsdplint.trace.queries.wrappers import prepared_by_framework
 
@@ -99,15 +98,6 @@ def reduced_by_fsdp1(trace: Trace, module: str) -> bool:
     """Whether FSDP1, or the strategy of a framework, reduces the gradients of a module."""
     by_fsdp1 = trace.sharding(module) is Sharding.FSDP1
     return by_fsdp1 or prepared_by_framework(trace, module) is not None
-
-
-def optimizers_over(trace: Trace, module: str) -> set[str]:
-    """The optimizers that hold parameters of a module, or of a part of it."""
-    return {
-        built.optimizer
-        for built in trace.of(OptimizerBuilt)
-        if any(trace.related(module, held) for held in built.modules)
-    }
 
 
 def out_of_sight(trace: Trace, api: str, module: str) -> bool:

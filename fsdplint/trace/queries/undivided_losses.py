@@ -12,8 +12,8 @@ from fsdplint.trace import (
     Trace,
 )
 from fsdplint.trace.predicates import AllOf, AnyOf, Not, Positive, Predicate, Zero, tokens_in
+from fsdplint.trace.queries.common import optimizers_over
 from fsdplint.trace.queries.sync_switches import (
-    optimizers_over,
     out_of_sight,
     reduced_by_fsdp1,
     reduces_fsdp2,
