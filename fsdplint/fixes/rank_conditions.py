@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.fixes.rank_invariance import is_rank_invariant
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.torch_values import RankTest, RankValue
+from fsdplint.source.positions import descend
 from fsdplint.source.source import Source
 
 # Comparison operators and their opposites.
@@ -43,7 +44,7 @@ def other_condition(
         return None
     others = [part for part in parts if not _asks_rank(program, part[0])]
     if len(parts) - len(others) != 1 or not all(
-        is_rank_invariant(source, part) for part, _ in others
+        _is_same_on_all_ranks(source, program, part) for part, _ in others
     ):
         return None
     text = " and ".join(_condition_text(source, *part) for part in others)
@@ -67,6 +68,12 @@ def _conjunction(
 def _asks_rank(program: Program, node: cst.BaseExpression) -> bool:
     values = program.values(node)
     return bool(values) and all(isinstance(value, RankTest | RankValue) for value in values)
+
+
+def _is_same_on_all_ranks(source: Source, program: Program, node: cst.BaseExpression) -> bool:
+    """Whether a condition is the same on all ranks, by its names where no value says otherwise."""
+    read = (one for one in descend(node) if isinstance(one, cst.Name | cst.Attribute))
+    return not any(map(program.evaluations.is_of_rank, read)) and is_rank_invariant(source, node)
 
 
 def _condition_text(source: Source, node: cst.BaseExpression, holds: bool) -> str:

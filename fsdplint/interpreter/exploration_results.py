@@ -6,12 +6,13 @@ execute and on answers about other files: where these are the same, so are the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from fsdplint.interpreter.rank_local import may_differ_between_ranks
 from fsdplint.interpreter.spread_dicts import SpreadDict
 from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.source.source import Source
@@ -32,21 +33,26 @@ class NodeValues:
         last: the last value of each node.
         earlier: those before it, of the nodes that were several modules or objects.
         spread: the dicts that calls spread, by the argument; None stands for one with unknown keys.
+        of_rank: the nodes whose values derive from the rank, its process or its data.
     """
 
     last: Mapping[cst.CSTNode, Value]
     earlier: Mapping[cst.CSTNode, Mapping[str, Value]]
     spread: Mapping[cst.Arg, Iterable[SpreadDict | None]]
+    of_rank: Set[cst.CSTNode] = frozenset()
 
     @classmethod
     def of(cls, run: Run) -> NodeValues:
         last: dict[cst.CSTNode, Value] = {}
+        of_rank: set[cst.CSTNode] = set()
         for node, held in run.evaluations.items():
             value = run.settle(held) if held.settles else held
             unknown = isinstance(value, Unknown) and value.part_of is None
             if not unknown and not isinstance(value, Const):
                 last[node] = value
-        return cls(last, run.earlier, run.spread_dicts)
+            if may_differ_between_ranks(value):
+                of_rank.add(node)
+        return cls(last, run.earlier, run.spread_dicts, of_rank)
 
     def values(self, node: cst.CSTNode) -> Iterator[Value]:
         if node in self.last:
@@ -108,6 +114,10 @@ class Evaluations:
             found = (value for run in self._runs for value in run.values(node))
             known = self._found[node] = list({id(value): value for value in found}.values())
         return list(known)
+
+    def is_of_rank(self, node: cst.CSTNode) -> bool:
+        """Whether a value of a node derives from the rank, its process or its data."""
+        return any(node in run.of_rank for run in self._runs)
 
     def spread(self, arg: cst.Arg) -> list[SpreadDict | None]:
         """The distinct dicts that a call spreads; None stands for one with unknown keys."""

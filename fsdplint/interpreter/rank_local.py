@@ -19,6 +19,7 @@ from fsdplint.interpreter.torch_values import (
     LoaderValue,
     MeshPosition,
     RankChoice,
+    RankValue,
     TensorValue,
 )
 from fsdplint.interpreter.values import (
@@ -214,6 +215,13 @@ def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:
             batch.parts[key] = Unknown(varying=True, rank_local=local)
             run.padded[batch.parts[key]] = dimension
     return batch
+
+
+def may_differ_between_ranks(value: Value) -> bool:
+    """Whether a value is known to derive from the rank, its process or its data."""
+    if isinstance(value, Unknown):
+        return value.by_rank or value.by_process or local_of(value) is not None
+    return isinstance(value, RankValue) or local_of(value) is not None
 
 
 def is_batch(value: Value) -> bool:

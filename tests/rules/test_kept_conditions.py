@@ -79,6 +79,21 @@ def test_enumerated_batches(tmp_path: Path) -> None:
     assert fixed(in_loop(test, loop=loop), tmp_path) == moved(test, "i % 10 == 0", loop=loop)
 
 
+def test_a_counter_of_each_rank(tmp_path: Path) -> None:
+    """The name says a counter, and the value has the rank in it."""
+    body = """\
+def save(step):
+    if step % 10 or rank:
+        return
+    dist.barrier()
+
+
+for number in range(9):
+    save(number + rank)
+"""
+    assert fixed(body, tmp_path) is None
+
+
 def test_behind_a_return(tmp_path: Path) -> None:
     body = """\
 def save(step, every=10):
