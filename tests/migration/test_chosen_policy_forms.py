@@ -191,6 +191,49 @@ FORMS = {
         fully_shard(model)
         """,
     ),
+    "a list of policies that is empty at first": (
+        """
+        def policies_for(linear):
+            policies = []
+            if linear:
+
+                def is_linear(module):
+                    return isinstance(module, nn.Linear)
+
+                policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=is_linear)
+                policies.append(policy)
+            policies.append(
+                functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            )
+            return functools.partial(_or_policy, policies=policies)
+
+
+        model = FSDP(Net(), auto_wrap_policy=policies_for("LINEAR" in os.environ))
+        """,
+        """
+        def policies_for(linear):
+            policies = []
+            if linear:
+
+                def is_linear(module):
+                    return isinstance(module, nn.Linear)
+
+                policy = is_linear
+                policies.append(policy)
+            policies.append(
+                lambda module: isinstance(module, Block)
+            )
+            return lambda module: any(matches(module) for matches in policies)
+
+
+        model = Net()
+        should_shard = policies_for("LINEAR" in os.environ)
+        for submodule in reversed(list(model.modules())[1:]):
+            if should_shard(submodule):
+                fully_shard(submodule)
+        fully_shard(model)
+        """,
+    ),
     "policies of which one is not used": (
         """
         def linear_policy():

@@ -238,7 +238,8 @@ class PolicyTests:
             return None
         parts: list[cst.BaseExpression] = []
         for item in found:
-            parts += elements(item.value) or [item.value]
+            listed = elements(item.value)
+            parts += [item.value] if listed is None else listed
         for use in reads(self.source, self.scope.function, node.value):
             if use is not node:
                 added = _added_policies(self.source, use)
