@@ -54,6 +54,16 @@ class Known:
         for line in self._old(at):
             yield from self._caused.get((finding.rule.code, at.path, line), ())
 
+    def error_behind(self, finding: Finding) -> Finding | None:
+        """The error that was found before at a place which a finding names besides its own."""
+        for site, _ in finding.related:
+            at = site.location()
+            for line in self._old(at):
+                for one in self._at.get((at.path, line), ()):
+                    if one.rule.severity is Severity.ERROR:
+                        return one
+        return None
+
     def place(self, at: Location) -> Location | None:
         """The place in the program before of a line of the program after."""
         lines = self._old(at)

@@ -244,7 +244,13 @@ class Validation:
                 errors.append(one)
             elif before is not None and one.rule.grouped and group_of(before) in migrated:
                 left.append(one)
-        for one in errors:
+        for one in sorted(errors, key=lambda one: _is_named_by(one, errors), reverse=True):
+            old = known.error_behind(one)
+            if old is not None:
+                reason = f"would turn an error that the program has now into {one.rule.code}"
+                text = f"{reason}: {old.message} ({old.rule.code})"
+                yield Trial(text, old.site.location(), Harm.OLD_ERROR, program, errors)
+                continue
             at = known.place(one.site.location())
             reason = "would bring an error that the program does not have now"
             text = f"{reason}: {one.message} ({one.rule.code})"
@@ -309,6 +315,17 @@ class Validation:
             path: one for path, one in applied.sources.items() if path in self.program.sources
         }
         return self._load({Path(path): text for path, text in applied.texts.items()}, sources)
+
+
+def _is_named_by(finding: Finding, others: Sequence[Finding]) -> bool:
+    """Whether other findings name the place of a finding as one that they are about, too."""
+    at = finding.site.location()
+    return any(
+        (site.location().path, site.location().line) == (at.path, at.line)
+        for other in others
+        if other is not finding
+        for site, _ in other.related
+    )
 
 
 def _bisect(units: list[Unit], at: Location | None) -> tuple[list[Unit], list[Unit]]:

@@ -12,7 +12,13 @@ from fsdplint.diagnostics.finding import Note as FixNote
 from fsdplint.interpreter import Program
 from fsdplint.migration.assisted.undecided import Undecided
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.program import ERROR_BROUGHT, FACT_CHANGED, REFUSED, USE_LEFT
+from fsdplint.migration.blockers.program import (
+    ERROR_BROUGHT,
+    ERROR_TURNED,
+    FACT_CHANGED,
+    REFUSED,
+    USE_LEFT,
+)
 from fsdplint.migration.constructor import wrap
 from fsdplint.migration.context import Note, Step, nodes
 from fsdplint.registry.refusal import Harm, Refusal
@@ -21,6 +27,7 @@ from fsdplint.source.source import Source
 REFUSALS = {  # the blockers of a migration whose trial failed
     Harm.UNUSABLE: REFUSED,
     Harm.NEW_ERROR: ERROR_BROUGHT,
+    Harm.OLD_ERROR: ERROR_TURNED,
     Harm.USE_LEFT: USE_LEFT,
     Harm.OTHER_FACT: FACT_CHANGED,
 }

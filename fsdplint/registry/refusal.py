@@ -13,6 +13,7 @@ class Harm(Enum):
 
     UNUSABLE = "the fix cannot be written, or leaves code that cannot run"
     NEW_ERROR = "a rule finds an error that the program did not have"
+    OLD_ERROR = "an error that the program has becomes another one"
     USE_LEFT = "something that was to be replaced is still there"
     OTHER_FACT = "the program does something else"
 

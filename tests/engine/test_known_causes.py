@@ -68,3 +68,30 @@ def test_error_of_a_known_cause_is_not_brought(name: str, tmp_path: Path) -> Non
     checked = examine(Workspace([path]), [rule() for rule in migration_rules()])
     (plan,) = plans_of(checked.program)
     assert "FSDP201-error-brought" not in [one.code for one in plan.blockers]
+
+
+TURNED = """\
+from torch.distributed.fsdp import ShardedStateDictConfig, StateDictType
+
+
+def save(path):
+    config = ShardedStateDictConfig(offload_to_cpu=True)
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config):
+        state = model.state_dict()
+    torch.save(state, path)
+
+
+if dist.get_rank() == 0:
+    save(f"part{dist.get_rank()}.pt")
+"""
+
+
+def test_an_error_that_becomes_another_one_is_named_itself(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + TURNED, encoding="utf-8")
+    checked = examine(Workspace([path]), [rule() for rule in migration_rules()])
+    (plan,) = plans_of(checked.program)
+    (blocker,) = plan.blockers
+    assert blocker.code == "FSDP201-error-turned"
+    assert "(FSDP501)" in blocker.reason
+    assert blocker.source.code(blocker.node).startswith("state = model.state_dict()")

@@ -98,6 +98,7 @@ def test_calls_fill_the_fields() -> None:
     assert never <= {  # their fields come from a dict, or the blocker from a choice
         "FSDP201-refused",
         "FSDP201-error-brought",
+        "FSDP201-error-turned",
         "FSDP201-fact-changed",
         "FSDP201-use-left",
         "FSDP201-weights-tied-in-units",

@@ -19,7 +19,12 @@ from fsdplint.engine.validation import without_harmful_fixes
 from fsdplint.engine.workspace import Workspace
 from fsdplint.migration.planner import plans_of
 
-VALIDATED = {"FSDP201-fact-changed", "FSDP201-error-brought", "FSDP201-use-left"}
+VALIDATED = {
+    "FSDP201-fact-changed",
+    "FSDP201-error-brought",
+    "FSDP201-error-turned",
+    "FSDP201-use-left",
+}
 
 
 @functools.cache

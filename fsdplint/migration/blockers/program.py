@@ -156,6 +156,11 @@ ERROR_BROUGHT = Blocker(
     "Change the program so that it does not need what FSDP2 does not allow here; this works with "
     "FSDP1, too. Or migrate by hand, and compare with `fsdplint validate BEFORE AFTER`.",
 )
+ERROR_TURNED = Blocker(
+    "FSDP201-error-turned",
+    "the migration {reason}",
+    "Fix this error first: the program has it with FSDP1, too. Then run this again.",
+)
 USE_LEFT = Blocker(
     "FSDP201-use-left",
     "the migration {reason}",
