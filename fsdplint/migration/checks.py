@@ -42,6 +42,7 @@ from fsdplint.migration.training import (
     parameters,
     part_forward,
     replaced_data,
+    unseen_optimizers,
     unwrapped_parts,
 )
 from fsdplint.source.source import NodeSite, Source
@@ -211,6 +212,7 @@ def _uses_changed(migration: Migration) -> bool:
 def _check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Move an optimizer that is built before the sharding, which only FSDP1 allows, behind it."""
     early_optimizers.move(migration)
+    unseen_optimizers.check(migration)
     late_optimizers.reshard(migration)
 
 

@@ -78,6 +78,11 @@ OPTIMIZER_FIRST = Blocker(
     "the optimizer is built before the model is wrapped",
     advice.OPTIMIZER_AFTER,
 )
+OPTIMIZER_GIVEN_FIRST = Blocker(
+    "FSDP201-optimizer-given-first",
+    "`{code}` gives an optimizer before the model is wrapped",
+    advice.OPTIMIZER_AFTER,
+)
 STAR_IMPORT = Blocker(
     "FSDP201-star-import",
     "`import *` hides which names of `{module}` are used",
