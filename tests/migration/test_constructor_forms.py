@@ -9,6 +9,38 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "rank 0's weights for an offloaded model with a buffer": (
+        """
+        class Scaled(Block):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.ones(8))
+
+
+        model = FSDP(
+            Scaled(), cpu_offload=CPUOffload(offload_params=True), sync_module_states=True
+        )
+        """,
+        """
+        class Scaled(Block):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.ones(8))
+
+
+        model = Scaled()
+        full_parameters = dict(model.named_parameters())
+        fully_shard(model, offload_policy=CPUOffloadPolicy())
+        # All ranks start from rank 0's weights and buffers.
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                full = full_parameters[name].to(parameter.device_mesh.device_type)
+                parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+        del full_parameters
+        """,
+    ),
     "an offload that is always None": (
         """
         offload = None

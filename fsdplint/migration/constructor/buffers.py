@@ -220,6 +220,18 @@ def has_buffers(migration: Migration, at: cst.Call, norms: bool) -> bool:
     return not seen
 
 
+def may_have_any_buffers(migration: Migration, at: cst.Call) -> bool:
+    """Whether the model that a constructor call wraps may have buffers of any type."""
+    module = next((a.value for a in at.args if a.keyword is None or _keyword(a) == "module"), None)
+    values = [] if module is None else migration.values(module)
+    of_library = any(
+        isinstance(value, ModuleValue)
+        and not (value.library_class or "torch.nn.").startswith("torch.nn.")
+        for value in values
+    )
+    return of_library or has_buffers(migration, at, norms=False)
+
+
 def _lacks_buffers(values: list[Value]) -> bool:
     """Whether values are models of libraries that have no floating point buffers."""
     return bool(values) and all(

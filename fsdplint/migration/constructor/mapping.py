@@ -301,6 +301,7 @@ class _Items:
             self.keywords.materialize = self.keywords.materialize or scratch.materialize
         self.keywords.setup += scratch.setup
         self.keywords.offload = self.keywords.offload or scratch.offload
+        self.keywords.has_buffers = self.keywords.has_buffers or scratch.has_buffers
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
             if self._is_conditional(item) and not self.precision.casts_inner:

@@ -24,7 +24,7 @@ from fsdplint.migration.constructor import (
     strategy,
     unused_variables,
 )
-from fsdplint.migration.constructor.buffers import Buffers
+from fsdplint.migration.constructor.buffers import Buffers, may_have_any_buffers
 from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.empty_weights import delete_function, empty_weights
 from fsdplint.migration.constructor.keywords import Keywords
@@ -331,6 +331,7 @@ class Reader:
         text = self.configs.text_or_default(value, "CPUOffload", "OffloadPolicy")
         self.keywords.items.append(("offload_policy", text))
         self.keywords.offload = reading.offloads(text)
+        self.keywords.has_buffers = may_have_any_buffers(migration, self.at)
         self.keywords.offload_variable = reading.policy_variable(text)
         if any("clip_grad_norm_" in source.text for source in migration.sources):
             migration.note(

@@ -33,6 +33,7 @@ class StartingWeights:
         empty_dtype: the type that these parameters get, or "".
         is_empty: whether all parameters are certainly on the meta device, on all ranks.
         offload: when parameters are offloaded: "True", a condition, "?" if another variable decides.
+        has_buffers: whether an offloaded model may have buffers.
         offload_variable: the variable with the policy that decides then; "" for other expressions.
         has_ignored: whether some parameters are not sharded.
         in_group: whether the weights come from the first rank of a group.
@@ -51,6 +52,7 @@ class StartingWeights:
     empty_dtype: str = ""
     is_empty: bool = False
     offload: str = ""
+    has_buffers: bool = False
     offload_variable: str = ""
     has_ignored: bool = False
     in_group: bool = False
@@ -81,26 +83,19 @@ class StartingWeights:
         """Lines after the sharding of a model: memory, and the weights of rank 0."""
         found: list[str] = []
         if self.sync:
-            self._note_offloaded_buffers()
             send = self._broadcast_tensors if self._sends_tensors() else self._broadcast_state
             found = send(model)
         if self.materialize:
             found = [*self._materialize_lines(model), *found]
         return found
 
-    def _note_offloaded_buffers(self) -> None:
-        if self.offload:
-            self.migration.note(
-                "persistent buffers of an offloaded model get in the way of rank 0's weights",
-                self.source,
-                self.at,
-                detail="They are on the device and the parameters on the CPU: set_model_state_dict "
-                "stops with `Multiple devices found`. Move such buffers to the CPU for this call.",
-            )
-
     def _sends_tensors(self) -> bool:
-        """Whether the weights go to the other ranks one by one, instead of as a state."""
-        return self.in_group or self.has_ignored or self.holds_parts
+        """Whether the weights go to the other ranks one by one, instead of as a state.
+
+        torch sets no state whose parameters are on the CPU and whose buffers are on the device.
+        """
+        on_two_devices = bool(self.offload) and self.has_buffers
+        return self.in_group or self.has_ignored or self.holds_parts or on_two_devices
 
     def _materialize_lines(self, model: str) -> list[str]:
         """Lines that give parameters on the meta device memory; offloaded ones get it on the CPU."""
