@@ -146,3 +146,13 @@ def test_branches_import_for_themselves() -> None:
     )
     line = f"        from {FSDP} import fully_shard\n"
     assert planned(text, SHARD) == text.replace("        HERE", line + "        HERE")
+
+
+def test_beside_the_modules_of_the_same_subpackage() -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import x\nfrom my import z\n"
+        "from torch.utils.tensorboard import y\n\nHERE\n"
+    )
+    line = f"from {STATE[0]} import {STATE[1]}\n"
+    old = "from torch.distributed.fsdp"
+    assert planned(text, STATE) == text.replace(old, line + old)

@@ -24,6 +24,31 @@ FORMS = {
         )
         """,
     ),
+    "the group of all ranks": (
+        """
+        group = dist.group.WORLD
+        model = FSDP(Net(), process_group=dist.group.WORLD)
+        other = FSDP(
+            Net(), process_group=group, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP
+        )
+        """,
+        """
+        model = fully_shard(Net())
+        other = fully_shard(Net(), reshard_after_forward=False)
+        """,
+    ),
+    "the group of all ranks, and a strategy that replicates": (
+        "model = FSDP(\n    Net(), process_group=dist.group.WORLD,\n"
+        "    sharding_strategy=ShardingStrategy.NO_SHARD,\n)",
+        """
+        model = fully_shard(
+            Net(),
+            mesh=init_device_mesh(
+                "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+            ),
+        )
+        """,
+    ),
     "a process group": (
         "model = FSDP(Net(), process_group=dist.new_group([0, 1]))",
         'model = fully_shard(Net(), mesh=DeviceMesh.from_group(dist.new_group([0, 1]), "cuda"))',

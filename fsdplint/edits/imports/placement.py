@@ -46,7 +46,7 @@ def place(
     elif not package:
         package = [x for x in lines if _top(x) not in {"", *sys.stdlib_module_names}]
     if package:
-        return _in_run(source, package, module, is_from)
+        return _in_run(source, _nearest(source, package, module), module, is_from)
     if lines and standard:
         return _first_small(lines[0]), True, 1
     if lines:
@@ -63,6 +63,42 @@ def place(
     return _first_small(block.body[0]), True, blank
 
 
+def _nearest(
+    source: Source, package: Sequence[cst.SimpleStatementLine], module: str
+) -> Sequence[cst.SimpleStatementLine]:
+    """The imports of a package up to the run that has the modules next to a module.
+
+    All of them if none is of the same subpackage.
+    """
+    shared = [_shared(_module(line), module) for line in package]
+    most = max(shared)
+    if most < 2:
+        return package
+    last = len(package) - 1 - shared[::-1].index(most)
+    end = last + 1
+    while end < len(package) and not _is_apart(source, package[end - 1], package[end]):
+        end += 1
+    return package[:end]
+
+
+def _shared(one: str, other: str) -> int:
+    """How many parts two dotted names have in common, from the left."""
+    count = 0
+    for mine, theirs in zip(one.split("."), other.split("."), strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count
+
+
+def _is_apart(
+    source: Source, line: cst.SimpleStatementLine, following: cst.SimpleStatementLine
+) -> bool:
+    """Whether other lines are between two imports."""
+    between = source.text[source.span(line)[1] : source.span(following)[0]]
+    return len(layout.NEWLINE.findall(between)) > 1
+
+
 def _in_run(
     source: Source, package: Sequence[cst.SimpleStatementLine], module: str, is_from: bool
 ) -> tuple[cst.CSTNode, bool, int]:
@@ -70,10 +106,8 @@ def _in_run(
     them."""
     run: list[cst.SimpleStatementLine] = []
     for line in reversed(package):
-        if run:
-            between = source.text[source.span(line)[1] : source.span(run[0])[0]]
-            if len(layout.NEWLINE.findall(between)) > 1:
-                break
+        if run and _is_apart(source, line, run[0]):
+            break
         run.insert(0, line)
     same = [line for line in run if isinstance(line.body[0], cst.ImportFrom) == is_from]
     if not same:

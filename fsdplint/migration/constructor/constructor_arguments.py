@@ -5,6 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.constructor import unused_variables
+from fsdplint.migration.constructor.all_ranks import names_all_ranks
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.mapping import read_mapping
 from fsdplint.migration.constructor.reader import Reader
@@ -33,6 +35,8 @@ def read_keywords(
     values = {name: arg.value for name, arg in named.items() if name != "module"}
     if rest:
         read_mapping(migration, source, node, rest, values, keywords, precision)
+    elif names_all_ranks(migration, source, values):
+        unused_variables.delete_variable_of(migration, source, values.pop("process_group"))
     reader = Reader(migration, source, node, keywords, precision, values)
     reader.find_norms()
     blocked: list[Blocked] = []

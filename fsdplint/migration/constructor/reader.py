@@ -473,8 +473,4 @@ class Reader:
 
     def _account_for_unused(self, value: cst.BaseExpression) -> None:
         """Account for an argument that FSDP2 does not need, and delete its variable if possible."""
-        self.migration.account_for(self.source, value)
-        if isinstance(value, cst.Name):
-            unused_variables.delete_variable(self.migration, self.source, value)
-        else:
-            unused_variables.delete_table(self.migration, self.source, value)
+        unused_variables.delete_variable_of(self.migration, self.source, value)

@@ -17,6 +17,15 @@ _QUERY = re.compile(r"(?:.*\.)?(is_\w+|\w+_(available|enabled|initialized))")
 _DEVICE = re.compile(r"torch\.\w+\.current_device")
 
 
+def delete_variable_of(migration: Migration, source: Source, value: cst.BaseExpression) -> None:
+    """Account for an argument that FSDP2 does not need, and delete its variable if possible."""
+    migration.account_for(source, value)
+    if isinstance(value, cst.Name):
+        delete_variable(migration, source, value)
+    else:
+        delete_table(migration, source, value)
+
+
 def delete_variable(migration: Migration, source: Source, name: cst.Name) -> None:
     """Delete the assignments of a variable that loses its last reader, if they do nothing else.
 
