@@ -24,6 +24,59 @@ FORMS = {
         )
         """,
     ),
+    "a mesh for hybrid strategies only": (
+        """
+        strategy = ShardingStrategy[os.environ["STRATEGY"]]
+        if strategy in [ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2]:
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("node", "rank"))
+        else:
+            mesh = None
+        model = FSDP(Net(), sharding_strategy=strategy, device_mesh=mesh)
+        """,
+        """
+        strategy = os.environ["STRATEGY"]
+        if strategy in ["HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"]:
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("node", "rank"))
+        else:
+            mesh = None
+
+
+        def mesh_for_strategy(mesh, strategy):
+            \"\"\"The mesh to shard over: some strategies have one of their own.\"\"\"
+            if strategy == "NO_SHARD":
+                return init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
+            return mesh
+
+
+        model = Net()
+        fsdp_kwargs = {}
+        if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+            fsdp_kwargs["reshard_after_forward"] = False
+        fully_shard(model, **fsdp_kwargs, mesh=mesh_for_strategy(mesh, strategy))
+        """,
+    ),
+    "a mesh for the strategy that replicates over it": (
+        """
+        strategy = (
+            ShardingStrategy.HYBRID_SHARD if "TWO" in os.environ else ShardingStrategy.FULL_SHARD
+        )
+        mesh = None
+        if strategy == ShardingStrategy.HYBRID_SHARD:
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("node", "rank"))
+        model = FSDP(Net(), sharding_strategy=strategy, device_mesh=mesh)
+        """,
+        """
+        strategy = (
+            "HYBRID_SHARD" if "TWO" in os.environ else "FULL_SHARD"
+        )
+        mesh = None
+        if strategy == "HYBRID_SHARD":
+            mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("node", "rank"))
+        model = fully_shard(Net(), mesh=mesh)
+        """,
+    ),
     "the group of all ranks": (
         """
         group = dist.group.WORLD

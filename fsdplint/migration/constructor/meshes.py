@@ -28,6 +28,8 @@ class Meshes:
         device: the text of the device's type.
         choices: the strategies that the call may get.
         strategy: the text of a strategy that is chosen at run time.
+        with_mesh: the strategies with which the program gives a mesh, and None with all others;
+            None if that is not known.
         never_none: whether the new code reads the group of the mesh, which so must not be None.
     """
 
@@ -38,11 +40,13 @@ class Meshes:
     choices: set[str]
     strategy: str
     never_none: bool = False
+    with_mesh: frozenset[str] | None = None
     _type: str = ""
 
     def needs_strategy(self, optional: bool) -> bool:
         """Whether the mesh depends on the strategy."""
-        hybrid = optional and bool(self.choices & set(HYBRID))
+        without = self.choices - (self.with_mesh or frozenset())
+        hybrid = optional and bool(without & set(HYBRID))
         return "NO_SHARD" in self.choices or hybrid
 
     def of_group(self, text: str, *, optional: bool) -> str:
@@ -168,7 +172,8 @@ class Meshes:
 
     def _chooser(self, optional: bool) -> str:
         """Write the function that gives the mesh for a strategy; returns its name."""
-        variant = f"{sorted(self.choices)} {optional} {self._kind_of_device}"
+        given = None if self.with_mesh is None else sorted(self.with_mesh)
+        variant = f"{sorted(self.choices)} {optional} {self._kind_of_device} {given}"
         wanted = "mesh_for_strategy"
         name, is_new = self.migration.helper_name(self.source, "chooser", wanted, variant)
         if not is_new:
@@ -186,7 +191,7 @@ class Meshes:
             self._type = "device_type"
         if optional:
             lines += self._own_meshes(top, "mesh")
-        if "NO_SHARD" in self.choices:
+        if "NO_SHARD" in self.choices and "NO_SHARD" in (self.with_mesh or {"NO_SHARD"}):
             test = f"strategy == {self._q('NO_SHARD')}"
             last = single_rank_dimension(self.migration)
             lines += [
@@ -202,18 +207,20 @@ class Meshes:
     def _own_meshes(self, at: cst.CSTNode, argument: str) -> list[str]:
         """Lines that return the meshes that some strategies build by themselves."""
         lines = []
-        hybrid = [name for name in HYBRID if name in self.choices]
+        given = self.with_mesh
+        hybrid = [name for name in HYBRID if name in self.choices and name not in (given or ())]
+        is_none = f"{argument} is None and " if given is None else ""
         if hybrid:
             names = ", ".join(map(self._q, hybrid))
             test = f"in ({names})" if len(hybrid) > 1 else f"== {names}"
             lines += [
-                f"\tif {argument} is None and strategy {test}:",
+                f"\tif {is_none}strategy {test}:",
                 f"\t\tper_node = {self.migration.torch(self.source, at)}.cuda.device_count()",
                 *self._return_mesh(at, f"({self._world(at)} // per_node, per_node)"),
             ]
-        if "NO_SHARD" in self.choices:
+        if "NO_SHARD" in self.choices and "NO_SHARD" not in (given or ()):
             lines += [
-                f"\tif {argument} is None and strategy == {self._q('NO_SHARD')}:",
+                f"\tif {is_none}strategy == {self._q('NO_SHARD')}:",
                 *self._return_mesh(
                     at, f"({self._world(at)}, 1)", single_rank_dimension(self.migration)
                 ),

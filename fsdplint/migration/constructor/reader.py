@@ -29,6 +29,7 @@ from fsdplint.migration.constructor.config_objects import ConfigObjects
 from fsdplint.migration.constructor.empty_weights import delete_function, empty_weights
 from fsdplint.migration.constructor.keywords import Keywords
 from fsdplint.migration.constructor.local_functions import rank0_helper
+from fsdplint.migration.constructor.mesh_conditions import strategies_with_mesh
 from fsdplint.migration.constructor.meshes import Meshes, optional
 from fsdplint.migration.constructor.module_lists import single_module
 from fsdplint.migration.constructor.policy import Policy
@@ -264,6 +265,10 @@ class Reader:
         meshes = Meshes(
             self.migration, self.source, self.at, self._device_text(), choices, "", needs_group
         )
+        if chosen is not None and argument == "device_mesh":
+            meshes.with_mesh = strategies_with_mesh(
+                self.migration, self.source, self.values[argument], chosen
+            )
         if chosen is not None and meshes.needs_strategy(may_be_none):
             meshes.strategy = self._strategy_text(chosen)
         return meshes
