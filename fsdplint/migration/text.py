@@ -56,8 +56,17 @@ def call(
     joined = ", ".join(arguments)
     if "\n" not in one and len(joined) + unit <= room and not joined.startswith("**"):
         return f"{head}(\n{tabs}\t{joined}\n{tabs}){tail}"
-    body = "".join(f"{tabs}\t{argument},\n" for argument in arguments)
+    whole = room + depth * unit
+    lines = [_argument_line(argument, whole, unit, depth + 1) for argument in arguments]
+    body = "".join(f"{tabs}\t{line}\n" for line in lines)
     return f"{head}(\n{body}{tabs}){tail}"
+
+
+def _argument_line(argument: str, room: int, unit: int, depth: int) -> str:
+    """An argument on a line of its own, split inside its brackets if it is too long."""
+    text = f"{argument},"
+    broken = _break_line(text, room, unit, depth)
+    return broken if _is_same_code(f"f({text})", f"f({broken})") else text
 
 
 def in_string(source: Source, at: cst.CSTNode) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forms import migrated
 
-from fsdplint.migration.text import on_one_line, statement
+from fsdplint.migration.text import call, on_one_line, statement
 from fsdplint.source.source import Source
 
 SOURCE = Source("train.py", "def main():\n    model = shard(model)\n")
@@ -118,3 +118,17 @@ def test_comments_in_every_form_of_a_call_stay(tmp_path: Path) -> None:
 )
 def test_only_a_tuple_of_one_element_keeps_its_comma(text: str, line: str) -> None:
     assert on_one_line(text) == line
+
+
+def test_an_argument_that_is_too_long_is_broken_up() -> None:
+    policy = f"Policy(param={LONG}, reduce={LONG})"
+    text = call(SOURCE, "", "shard", ["model", f"policy={policy} if {LONG} else Policy()"])
+    assert text.replace("\t", "    ") == (
+        "shard(\n"
+        "    model,\n"
+        "    policy=Policy(\n"
+        f"        param={LONG},\n"
+        f"        reduce={LONG},\n"
+        f"    ) if {LONG} else Policy(),\n"
+        ")"
+    )
