@@ -156,3 +156,14 @@ def test_beside_the_modules_of_the_same_subpackage() -> None:
     line = f"from {STATE[0]} import {STATE[1]}\n"
     old = "from torch.distributed.fsdp"
     assert planned(text, STATE) == text.replace(old, line + old)
+
+
+def test_not_below_a_comment_on_other_imports() -> None:
+    text = (
+        "import torch\nimport torch.distributed as dist\n\n# policies\n"
+        "from torch.distributed.fsdp.wrap import x\n\n# data\n"
+        "from torch.utils.data import y\n\nHERE\n"
+    )
+    line = f"from {STATE[0]} import {STATE[1]}\n"
+    old = "import torch.distributed as dist\n"
+    assert planned(text, STATE) == text.replace(old, old + line)

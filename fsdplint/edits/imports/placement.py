@@ -68,17 +68,22 @@ def _nearest(
 ) -> Sequence[cst.SimpleStatementLine]:
     """The imports of a package up to the run that has the modules next to a module.
 
-    All of them if none is of the same subpackage.
+    All of them if none is of the same subpackage, or if a comment says what such a run is.
     """
-    shared = [_shared(_module(line), module) for line in package]
+    runs: list[list[cst.SimpleStatementLine]] = []
+    for line in package:
+        if runs and not _is_apart(source, runs[-1][-1], line):
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    shared = [max(_shared(_module(line), module) for line in run) for run in runs]
     most = max(shared)
-    if most < 2:
-        return package
-    last = len(package) - 1 - shared[::-1].index(most)
-    end = last + 1
-    while end < len(package) and not _is_apart(source, package[end - 1], package[end]):
-        end += 1
-    return package[:end]
+    fitting = [
+        run
+        for run, count in zip(runs, shared, strict=True)
+        if count == most and not any(one.comment for one in run[0].leading_lines)
+    ]
+    return package if most < 2 or not fitting else fitting[-1]
 
 
 def _shared(one: str, other: str) -> int:
