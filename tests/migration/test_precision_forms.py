@@ -38,7 +38,9 @@ FORMS = {
         """
         model = fully_shard(
             Net(),
-            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, cast_forward_inputs=False),
+            mp_policy=MixedPrecisionPolicy(
+                param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, cast_forward_inputs=False
+            ),
         )
         """,
     ),
