@@ -20,11 +20,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
     checkpoint_wrapper,
 )
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -32,6 +28,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import distribute_tensor
 
 VOCAB_SIZE = 128
 
@@ -241,7 +238,7 @@ def fsdp_main(args):
 
     model = create_model(args, rank)
     mixed_precision_policy, wrapping_policy = get_policies(args, rank)
-    full_state = model.state_dict()
+    full_parameters = dict(model.named_parameters())
     mp_policy = mixed_precision_policy or MixedPrecisionPolicy()
     fsdp_kwargs = {
         **sharding_arguments(args.sharding_strategy),
@@ -258,12 +255,16 @@ def fsdp_main(args):
         for buffer in model.buffers():
             buffer.data = buffer.data.to(torch.device("cuda"))
     # All ranks start from rank 0's weights and buffers.
-    set_model_state_dict(
-        model, full_state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    )
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            full = full_parameters[name]
+            if full.is_meta:
+                full = torch.empty_like(full, device=parameter.device_mesh.device_type)
+            full = full.to(parameter.device_mesh.device_type)
+            parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
     for buffer in model.buffers():
         dist.broadcast(buffer, src=0)
-    del full_state
+    del full_parameters
     if mp_policy.param_dtype is not None:
         for buffer in model.buffers():
             if buffer.is_floating_point():

@@ -16,7 +16,6 @@ from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
-    set_model_state_dict,
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
@@ -27,6 +26,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import distribute_tensor
 
 MASK_TOKEN = 0
 
@@ -153,7 +153,7 @@ class Trainer:
 
     def wrap(self, model: nn.Module) -> FSDPModule:
         model = model.cuda()
-        full_state = model.state_dict()
+        full_parameters = dict(model.named_parameters())
         mp_policy = self.mixed_precision() or MixedPrecisionPolicy()
         fsdp_kwargs = {
             **sharding_arguments(self.STRATEGIES[self.args.sharding_strategy]),
@@ -165,12 +165,13 @@ class Trainer:
                 fully_shard(module, **fsdp_kwargs)
         fully_shard(model, **fsdp_kwargs)
         # All ranks start from rank 0's weights and buffers.
-        set_model_state_dict(
-            model, full_state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        )
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                full = full_parameters[name].to(parameter.device_mesh.device_type)
+                parameter.copy_(distribute_tensor(full, parameter.device_mesh, parameter.placements))
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
-        del full_state
+        del full_parameters
         if mp_policy.param_dtype is not None:
             for buffer in model.buffers():
                 if buffer.is_floating_point():
