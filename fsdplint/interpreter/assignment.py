@@ -294,6 +294,9 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
         target.parts[name] = value
     elif isinstance(target, SchedulerValue | ScalerValue):
         run.emit(HelperStateLoaded, run.executing, into=target.id)
+    elif isinstance(target, LibraryObject) and target.name.endswith(".StateDictOptions"):
+        note_write(run, target.args, name, target.args.get(name))
+        target.args[name] = value
     elif isinstance(target, LibraryObject):
         mark_parameters(run, target, name)
         if name == "requires_grad" and is_new_parameter(target):

@@ -81,6 +81,7 @@ GOOD = {
         LIKE,
     ),
     "generator without seed": (SEED, "g = torch.Generator()", GENERATOR),
+    "sent to all ranks": (SEED, "", "noise = torch.rand(4); dist.broadcast(noise, 0)"),
     "one number": (SEED, "", "noise = x * torch.rand(1)"),
     "offset of the rank": (SEED, "", "noise = x + torch.randn(8, 4)[dist.get_rank()]"),
     "NumPy": (SEED, "", "noise = x + np.random.randn(*x.shape)"),

@@ -240,6 +240,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
+        run.same_noise.pop(tensor, None)  # it is the same on all ranks on purpose
     if last == "reduce" and whole and _gives_sum_to_one(run, call):
         note_sum_of_one_rank(run, tensor, run.site(call.node))
     gathered_rows.note_gather(run, event, call)
