@@ -145,7 +145,8 @@ def _stale_owner(parameter: Any) -> Any:
     if not isinstance(parameter, torch.Tensor):
         return None
     for wrapper, kind in current().objects.sharded.items():
-        handle = getattr(wrapper, "_handle", None) if kind == "fsdp1" else None
+        # A wrapper that is being built forwards unknown attributes to itself.
+        handle = vars(wrapper).get("_handle") if kind == "fsdp1" else None
         if handle is None or wrapper.training_state.name != "IDLE" or not _keeps_gathered(handle):
             continue
         flat = handle.flat_param
@@ -158,7 +159,8 @@ def _stale_owner(parameter: Any) -> Any:
 
 
 def _keeps_gathered(handle: Any) -> bool:
-    return handle.uses_sharded_strategy and not handle.needs_unshard()
+    has_whole = hasattr(handle.flat_param, "_full_param_padded")  # from the first forward on
+    return handle.uses_sharded_strategy and has_whole and not handle.needs_unshard()
 
 
 def _is_data(tensor: Any, parameter: Any) -> bool:
