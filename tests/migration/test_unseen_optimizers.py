@@ -60,6 +60,10 @@ FIRST = {
     ),
 }
 LATER = {
+    "an optimizer that is built again": (
+        IMPORT + "model = Net()\noptimizer = make(model)\n"
+        "model = FSDP(model, use_orig_params=True)\noptimizer = make(model)\n" + LOOP
+    ),
     "an optimizer that is built after the model is wrapped": (
         IMPORT + "model = FSDP(Net(), use_orig_params=True)\noptimizer = make(model)\n" + LOOP
     ),

@@ -58,8 +58,12 @@ def _calls_before(migration: Migration, wrapped: Wrapped) -> Iterator[tuple[Sour
         for block, statement in blocks_around(frame) if models else ():
             for earlier in block.body[: list(block.body).index(statement)]:
                 made = _assignment(earlier)
-                if made is not None and _gives_optimizer(migration, frame.source, made, models):
-                    yield frame.source, made[1]
+                if made is None:
+                    continue
+                targets, call = made
+                kept = [one for one in targets if not _is_set_again(frame, one)]
+                if _gives_optimizer(migration, frame.source, kept, call, models):
+                    yield frame.source, call
 
 
 def _models(migration: Migration, frame: NodeSite, wrapped: Wrapped) -> set[str]:
@@ -85,21 +89,44 @@ def _assignment(statement: cst.CSTNode) -> tuple[list[cst.BaseExpression], cst.C
         return None
     targets: list[cst.BaseExpression] = []
     for one in assign.targets:
-        if isinstance(one.target, cst.Tuple):
-            targets += [element.value for element in one.target.elements]
-        else:
-            targets.append(one.target)
+        targets += _parts(one.target)
     return targets, assign.value
+
+
+def _texts_of_targets(source: Source, call: cst.Call) -> set[str]:
+    made = _assignment(source.statement(call))
+    return {source.code(one) for one in made[0]} if made is not None else set()
+
+
+def _is_set_again(frame: NodeSite, target: cst.BaseExpression) -> bool:
+    """Whether code below a wrapping gives a variable or an attribute another value."""
+    source, start = frame.source, frame.source.span(frame.node)[0]
+    code = source.code(target)
+    return any(
+        isinstance(node, cst.AssignTarget)
+        and source.span(node)[0] > start
+        and code in map(source.code, _parts(node.target))
+        for node in source.descend(source.tree)
+    )
+
+
+def _parts(target: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(target, cst.Tuple):
+        return [element.value for element in target.elements]
+    return [target]
 
 
 def _gives_optimizer(
     migration: Migration,
     source: Source,
-    made: tuple[list[cst.BaseExpression], cst.Call],
+    targets: list[cst.BaseExpression],
+    call: cst.Call,
     models: set[str],
 ) -> bool:
-    """Whether a call makes a model, or gets one, and gives an optimizer that no file shows."""
-    targets, call = made
+    """Whether a call makes a model, or gets one, and gives an optimizer that no file shows.
+
+    targets: those of the call's assignment that keep their values.
+    """
     if any(map(is_fsdp1, migration.values(call))):
         return False
     given = [arg.value for arg in call.args]
@@ -109,7 +136,7 @@ def _gives_optimizer(
         for one in given
         if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute)
     }
-    if not models & (got | {source.code(one) for one in targets}):
+    if not models & (got | _texts_of_targets(source, call)):
         return False
     return any(
         source.code(one) not in models and _is_optimizer(migration, source, one) for one in targets
