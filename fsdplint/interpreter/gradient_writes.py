@@ -91,7 +91,7 @@ def are_clipped(run: Run, node: cst.CSTNode) -> bool:
     The optimizer may step and set them to zero in between, but not in each turn of a loop.
     """
     clippings = (one for one in reversed(run.trace.events) if isinstance(one, Clipped))
-    last = next((one for one in clippings if _is_at(one, node)), None)
+    last = next((one for one in clippings if _is_at(run, one, node)), None)
     return last is not None and _adds_to(run, last)
 
 
@@ -103,12 +103,14 @@ def are_kept(run: Run, optimizer: str, node: cst.CSTNode) -> bool:
     kinds = GradientsZeroed, OptimizerStepped
     uses = (one for one in reversed(run.trace.events) if isinstance(one, kinds))
     last = next((one for one in uses if getattr(one, "optimizer", "") == optimizer), None)
-    stepped = isinstance(last, OptimizerStepped) and _is_at(last, node)
+    stepped = isinstance(last, OptimizerStepped) and _is_at(run, last, node)
     return last is not None and stepped and _adds_to(run, last)
 
 
-def _is_at(event: Event, node: cst.CSTNode) -> bool:
-    return isinstance(event.site, NodeSite) and event.site.node is node
+def _is_at(run: Run, event: Event, node: cst.CSTNode) -> bool:
+    """Whether an event is at this place, which the same calls of functions lead to."""
+    at_node = isinstance(event.site, NodeSite) and event.site.node is node
+    return at_node and list(event.stack) == run.stack
 
 
 def _adds_to(run: Run, last: Event) -> bool:

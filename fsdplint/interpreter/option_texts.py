@@ -22,9 +22,10 @@ PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = float("inf")  # the bound of a clipping that clips nothing
 _INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf"})
-# `settings.clip`, and what a file of settings has: `json.load(f).train.clip`.
-_ENTRY = r"(\.\w+|\[['\"]\w+['\"]\])+"
-_ATTRIBUTE = re.compile(r"([A-Za-z_]\w*|(json|yaml|toml|tomllib)\.\w+\([^()]*\))" + _ENTRY)
+# What an object has: `settings.clip`, `json.load(f).train.clip`, `OmegaConf.merge(a, b)["clip"]`. It
+# is read as it is, and the program has computed nothing of it.
+_ENTRY = r"(\.\w+|\[['\"]\w+['\"]\]|\.get\(['\"]\w+['\"](, \w*)?\))+"
+_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\))?" + _ENTRY)
 
 
 def bound(run: Run, value: Value | None) -> object:

@@ -77,3 +77,60 @@ def test_a_bound_that_no_norm_reaches_only_measures(tmp_path: Path, bound: str, 
 
 def test_the_constant_of_a_library_only_measures(tmp_path: Path) -> None:
     assert findings(tmp_path, "math.inf", "") == 0
+
+
+SCALED = """\
+import json
+import torch
+import yaml
+from omegaconf import OmegaConf
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from library import read_settings
+
+settings = READ
+net = fully_shard(nn.Linear(8, 8))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for _ in range(4):
+    optimizer.zero_grad()
+    scaler.scale(net(torch.randn(2, 8)).sum()).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), BOUND)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def of_scaled(tmp_path: Path, read: str, bound: str) -> int:
+    path = tmp_path / "program.py"
+    path.write_text(SCALED.replace("READ", read).replace("BOUND", bound))
+    rule = rule_by_code("FSDP417")
+    assert rule is not None
+    return len(list(check(load([path]), [rule()])))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        'OmegaConf.merge(OmegaConf.load("a.yaml"), OmegaConf.from_cli())',
+        'yaml.safe_load(open("a.yaml"))',
+        'json.load(open("a.json"))["train"]',
+        "read_settings()",
+    ],
+)
+@pytest.mark.parametrize("bound", ["settings.clip", 'settings["clip"]', 'settings.get("clip")'])
+def test_an_entry_of_settings_is_not_scaled(tmp_path: Path, read: str, bound: str) -> None:
+    assert of_scaled(tmp_path, read, bound) == 1
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "settings.clip * scaler.get_scale()",
+        "scaler.get_scale()",
+        "read_settings(scaler)",
+        "limit(settings.clip)",
+    ],
+)
+def test_a_bound_that_may_be_scaled(tmp_path: Path, bound: str) -> None:
+    assert of_scaled(tmp_path, "read_settings()", bound) == 0
