@@ -22,8 +22,8 @@ PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = float("inf")  # the bound of a clipping that clips nothing
 _INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf"})
-# What an object has: `settings.clip`, `json.load(f).train.clip`, `OmegaConf.merge(a, b)["clip"]`. It
-# is read as it is, and the program has computed nothing of it.
+# What an object has, so that the program has computed nothing of it: `settings.clip`,
+# `json.load(f).train.clip`, `OmegaConf.merge(a, b)["clip"]`.
 _ENTRY = r"(\.\w+|\[['\"]\w+['\"]\]|\.get\(['\"]\w+['\"](, \w*)?\))+"
 _ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\))?" + _ENTRY)
 

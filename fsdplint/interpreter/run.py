@@ -37,6 +37,7 @@ from fsdplint.interpreter.frames import (
     MAX_EVENTS,
     MAX_MODULES,
     MAX_STEPS,
+    STEPS_AFTER_SHARDING,
     SUITE,
     Call,
     ForwardSummary,
@@ -404,9 +405,11 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
 
     def _check_bounds(self) -> None:
         """Raises OutOfSteps at a bound, and Stopped if the caller cancelled the work."""
-        if self.steps > MAX_STEPS:
-            raise self.out_of_steps(f"more than {MAX_STEPS:,} steps")
-        self._next_check = min((self.steps | 255) + 1, MAX_STEPS + 1)
+        in_training = self.trace.entry and self.decisions.shards
+        most = MAX_STEPS * STEPS_AFTER_SHARDING if in_training else MAX_STEPS
+        if self.steps > most:
+            raise self.out_of_steps(f"more than {most:,} steps")
+        self._next_check = min((self.steps | 255) + 1, most + 1)
         if self.steps & 255:
             return
         if len(self.trace.modules) > MAX_MODULES:
