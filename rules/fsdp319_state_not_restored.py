@@ -38,7 +38,8 @@ class StateNotRestored(Rule):
     reads another entry.
 
     Also finds an optimizer whose state the program neither saves nor loads, while it does both with another optimizer
-    of the same model.
+    of the same model, and a scheduler of which it takes no state, while it saves and restores the optimizer. A scheduler
+    that goes on from the learning rate of the optimizer (`ExponentialLR`, `StepLR`) needs no state.
 
     Also finds a distributed checkpoint that is loaded into copies of the parameters, which nothing reads after it,
     before the model trains. The full state of a model has copies, and so have all states of FSDP1 but the local one.
@@ -79,7 +80,10 @@ class StateNotRestored(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen: set[object] = set()
+        never_saved = any(True for _ in entries_never_saved(trace))
         for found in parts_not_restored(trace):
+            if never_saved and not found.in_file:
+                continue  # this is found where the class would restore it
             key = (found.restored.site, found.part.built.site)
             if key in seen:
                 continue
@@ -92,7 +96,7 @@ class StateNotRestored(Rule):
                 else f"this restores a checkpoint that has no state of the {name}, which starts anew",
                 help=f"Load the state of the {found.part.kind} from the checkpoint, too."
                 if found.in_file
-                else "Save the states of all optimizers, and load them.",
+                else f"Save the state of each {found.part.kind}, and load it.",
                 because=[
                     (found.part.built, ""),
                     (

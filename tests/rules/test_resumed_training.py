@@ -161,6 +161,8 @@ def findings(folder: Path, body: str) -> list[Finding]:
         (STATEFUL + SAVE_STATEFUL, "scheduler"),
         (WEIGHTS + SAVE.replace('blob["sched"] = sched.state_dict()', ""), "optimizer"),
         (LOAD_DCP.replace("args.file", "Path(args.file)") + SAVE_DCP, "scheduler"),
+        # a scheduler that is not in the file
+        (LOAD + SAVE.replace('blob["sched"] = sched.state_dict()', ""), "scheduler"),
         (IN_PLACE + SAVE_DCP, "scheduler"),
         (IN_PLACE + "print(state['sched'])\n" + SAVE_DCP, "scheduler"),
         (
@@ -203,8 +205,10 @@ def load_with(line: str) -> str:
         SAVE + LOAD,
         # each training begins at the first epoch of its schedule
         LOAD + SAVE.replace("sched.step()", "sched.step(step)"),
-        # an Adam that gets its state, and a scheduler that is not in the file
-        LOAD + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
+        # a scheduler that goes on from the learning rate of the optimizer, and is not in the file
+        "sched = torch.optim.lr_scheduler.StepLR(opt, 1)"
+        + LOAD
+        + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
         LOAD_DCP.replace("sched.state_dict()", "sched") + SAVE_DCP,
         IN_PLACE + "    sched.load_state_dict(state['sched'])\n" + SAVE_DCP,
         IN_PLACE + "    restore(state)\nfrom elsewhere import restore\n" + SAVE_DCP,

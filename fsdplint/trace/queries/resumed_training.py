@@ -27,6 +27,11 @@ from fsdplint.trace.queries.common import only_fsdp2, optimizers_over, whole_fil
 from fsdplint.trace.queries.file_forms import form_of, name_within
 
 _WITHOUT_STATE = {"", "SGD"}  # classes of optimizers that may have no state
+# Schedulers that compute the learning rate from the number of their steps. Others go on from the one
+# of the optimizer, which its state has.
+_COUNT_STEPS = {
+    "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "LambdaLR", "OneCycleLR",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -314,21 +319,25 @@ def _parts_in(trace: Trace, saved: Saved, read: Container[str] = ()) -> set[str]
 
 
 def _saved_without(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Saved | None:
-    """Where the program writes the checkpoint that it has read, without the state of an optimizer.
+    """Where the program writes the checkpoint that it has read, without the state of a part.
 
-    The program saves and restores the state of another optimizer, and takes that of this one
-    nowhere.
+    The program saves and restores the state of another optimizer, or of that of the scheduler, and
+    takes that of this part nowhere.
     """
-    if not isinstance(part.built, OptimizerBuilt) or part.built.class_name in _WITHOUT_STATE:
+    built = part.built
+    if not _needs_state(built):
         return None
-    same = {one.name for one in _parts(trace) if one.built.site == part.built.site}
-    if any(taken.of in same for taken in trace.of(StateTaken)):
+    same = {one.name for one in _parts(trace) if one.built.site == built.site}
+    taken_of = {one.of for one in trace.of(StateTaken)}
+    if same & (taken_of | {one.of for one in trace.of(HelperStateTaken)}):
         return None
     others = {
         one.name
         for one in _parts(trace)
         if isinstance(one.built, OptimizerBuilt) and _is_restored_from(trace, one, loaded)
     }
+    if isinstance(built, SchedulerBuilt):
+        others &= {built.optimizer}
     for saved in trace.of(Saved):
         if whole_file(saved.api) != whole_file(loaded.api) or saved.index < step.index:
             continue
@@ -336,6 +345,13 @@ def _saved_without(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Sav
         if _has_model(trace, saved) and others & {one.of for one in taken}:
             return saved if _is_same_file(saved, loaded, has_restored=True) else None
     return None
+
+
+def _needs_state(built: Event) -> bool:
+    """Whether an optimizer or scheduler certainly goes on in another way without its state."""
+    if isinstance(built, SchedulerBuilt):
+        return built.class_name in _COUNT_STEPS
+    return isinstance(built, OptimizerBuilt) and built.class_name not in _WITHOUT_STATE
 
 
 def _saved_beside(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Saved | None:
