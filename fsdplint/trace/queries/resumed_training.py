@@ -27,8 +27,8 @@ from fsdplint.trace.queries.common import only_fsdp2, optimizers_over, whole_fil
 from fsdplint.trace.queries.file_forms import form_of, name_within
 
 _WITHOUT_STATE = {"", "SGD"}  # classes of optimizers that may have no state
-# Schedulers that compute the learning rate from the number of their steps. Others go on from the one
-# of the optimizer, which its state has.
+# Schedulers that compute the learning rate from the number of their steps. Others go on from the
+# learning rate of the optimizer, which is in its state.
 _COUNT_STEPS = {
     "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "LambdaLR", "OneCycleLR",
 }  # fmt: skip
