@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fsdplint.migration.blockers import Blocker, Reason, advice, training
 from fsdplint.migration.blockers import program as blockers
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, STATIC_METHODS
 
 
 @dataclass(frozen=True)
@@ -399,4 +399,6 @@ def reason(name: str) -> Reason:
         )
     if any(part in name for part in FLAT_PARAMETER_NAMES):
         return blockers.FLAT_PARAMETER_INTERNAL(name=name)
+    if name in STATIC_METHODS:
+        return blockers.METHOD_AS_NAME(name=name)
     return blockers.INTERNAL(name=name)

@@ -284,6 +284,12 @@ BLOCKED = {
         "            print(i, name, p.detach().float().mean().item())\n\n\nmain()",
         r"mean\(\)` reads one rank's part",
     ),
+    "a method of the class that is imported from the package": (
+        "from torch.distributed.fsdp import state_dict_type\nmodel = FSDP(Net())\n"
+        "with state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "    state = model.state_dict()",
+        r"has no `state_dict_type`: it is a method of",
+    ),
     "a parameter as an array": (
         "model = FSDP(nn.Linear(8, 8))\nprint(model.bias.detach().cpu().numpy())",
         "numpy",

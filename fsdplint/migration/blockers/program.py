@@ -189,6 +189,11 @@ INTERNAL = Blocker(
     "`{name}` is internal to FSDP1, and FSDP2 does not have it",
     advice.BY_HAND,
 )
+METHOD_AS_NAME = Blocker(
+    "FSDP299-method-as-name",
+    "torch.distributed.fsdp has no `{name}`: it is a method of `FullyShardedDataParallel`",
+    "Call the method of the class, `FullyShardedDataParallel.{name}(...)`; then run this again.",
+)
 FLAT_PARAMETER_INTERNAL = Blocker(
     "FSDP299-flat-parameter-internal",
     "`{name}` is internal to FSDP1, and FSDP2 does not have it",
