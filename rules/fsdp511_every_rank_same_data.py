@@ -75,7 +75,7 @@ class EveryRankSameData(Rule):
 
     def check(self, trace: Trace) -> Iterable[Finding]:
         yield from self._of_one_dimension(trace)
-        if any(True for _ in trace.of(PickedByRank)):
+        if _may_pick_batches(trace):
             return
         yield from self._over_one_dimension(trace)
         if not trace.complete or not only_data_parallel(trace):
@@ -157,9 +157,15 @@ class EveryRankSameData(Rule):
             if one.site == found.site and one.stack == found.stack
         }
         passes = [begun for begun in training_passes(trace) if begun.loader in loaders]
-        if not trace.complete or any(True for _ in trace.of(PickedByRank)):
+        if not trace.complete or _may_pick_batches(trace):
             return bool(passes)
         return not all(_same_on_all_ranks(trace, begun) for begun in passes)
+
+
+def _may_pick_batches(trace: Trace) -> bool:
+    """Whether each rank may get a part of something else than of the dataset of a loader."""
+    parts = {built.picked for built in trace.of(LoaderBuilt)}
+    return any(event.index not in parts for event in trace.of(PickedByRank))
 
 
 def _forgotten_sampler(
@@ -193,6 +199,8 @@ def _is_broadcast_in_pass(trace: Trace, begun: LoaderIterated) -> bool:
     for event in trace.events[begun.index + 1 :]:
         if isinstance(event, LoaderLeft) and event.loader == begun.loader:
             return False
-        if isinstance(event, Collective) and re.match(r"broadcast|scatter", event.api):
+        if not isinstance(event, Collective) or event.few_elements:
+            continue  # a flag or a number is no batch
+        if re.match(r"broadcast|scatter", event.api):
             return True
     return False

@@ -10,6 +10,7 @@ from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.one_rank_dicts import join_with_empty
 from fsdplint.interpreter.random_functions import may_be_random
 from fsdplint.interpreter.ranks import is_distinct
+from fsdplint.interpreter.scalars import is_one
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     ModulesOf,
@@ -124,7 +125,14 @@ def _join_varying(one: Value, two: Value) -> Value:
     if not isinstance(one, Const | Symbol) and not isinstance(two, Const | Symbol):
         return one
     same = type(one) is type(two) and _identity(one) == _identity(two)
-    return one if same else Unknown(varying=True, rank_local=_local_beside(one, two))
+    return one if same else _either(one, two, _local_beside(one, two))
+
+
+def _either(one: Value, two: Value, local: RankLocal | None) -> Unknown:
+    """An unknown value that is one of two."""
+    found = Unknown(varying=True, rank_local=local)
+    found.dimensionless = is_one(one) and is_one(two)
+    return found
 
 
 def _local_beside(one: Value, two: Value) -> RankLocal | None:
@@ -151,7 +159,7 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
         return _choose(one, two)
     optional = any(is_none(a) and _is_present(b) for a, b in ((one, two), (two, one)))
     own = RankLocal(local.source, immutable=True, optional=optional)
-    return Unknown(varying=True, rank_local=own)
+    return _either(one, two, own)
 
 
 def _is_present(value: Value) -> bool:
@@ -170,7 +178,7 @@ def _join_by_turn(one: Value, two: Value) -> Value:
     if matters(one) or matters(two):
         return _choose(two, one)
     by_rank = any(isinstance(value, Unknown) and value.by_rank for value in (one, two))
-    return Unknown(
+    found = Unknown(
         varying=True,
         by_rank=by_rank,
         library=library_of(one, two) or library_of(two, one),
@@ -178,6 +186,8 @@ def _join_by_turn(one: Value, two: Value) -> Value:
         rank_local=_local_of_both(one, two),
         distinct=is_distinct(one) and is_distinct(two),
     )
+    found.dimensionless = is_one(one) and is_one(two)
+    return found
 
 
 def derives_from_argument(value: Value) -> bool:
@@ -215,7 +225,7 @@ def _local_of_both(one: Value, two: Value) -> RankLocal | None:
 def join_sides(one: Value, two: Value) -> Value:
     """Join the sides of a conditional expression whose test differs from turn to turn."""
     if isinstance(one, Const) and isinstance(two, Const) and _identity(one) != _identity(two):
-        return Unknown(varying=True)
+        return _either(one, two, None)
     return join_values(one, two)
 
 

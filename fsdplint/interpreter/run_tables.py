@@ -92,6 +92,8 @@ class DataTables:
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
+        # `own_picks`: what unknown code has picked by the rank, with the index of its event
+        self.picks: dict[Value, int] = {}
         # `own_shuffles`: lists in an order of each rank, with the place where it comes from
         self.own_shuffles: dict[Value, NodeSite] = {}
         self.seeded: bool | None = None  # the same on all ranks (True) or not (False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.torch_values import ParametersOf, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import ParametersOf, RankChoice, RankValue, TensorValue
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -46,6 +46,14 @@ def is_dimensionless(value: Value | None) -> bool:
     if isinstance(value, Const):
         return type(value.value) in (int, float)
     return isinstance(value, Unknown | TensorValue) and value.dimensionless
+
+
+def is_one(value: Value | None) -> bool:
+    """Whether a value is certainly a number or a flag, also if another one on some rank."""
+    if isinstance(value, RankChoice) and value.test is not None:
+        return is_one(value.one) and is_one(value.two)
+    flag = isinstance(value, Const) and isinstance(value.value, bool)
+    return flag or is_dimensionless(value)
 
 
 def is_number(value: Value | None) -> bool:
@@ -139,7 +147,7 @@ def _returns_one(name: str, call: Call) -> bool:
     if name in _OF_SIZE:
         return _is_empty(call.arg(0, "size"))
     if name in _OF_NUMBER:
-        return is_dimensionless(call.arg(0, "data"))
+        return is_one(call.arg(0, "data"))
     if name == "builtins.sum":
         return _is_sum(call)
     known = library in ("builtins", "numpy", "torch") and last in _KEEPS

@@ -156,10 +156,11 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     meta_device.leave_meta_in_arguments(run, call.values)
     if name == "set_epoch":
         run.emit(EpochSet, call.node)
+    picked = None
     if any(depends_on_rank(v) for v in call.values):
         varying = any(isinstance(v, Unknown) and v.varying for v in call.values)
         if name in PICKS or (varying and not is_report(name)):
-            run.emit(PickedByRank, call.node)
+            picked = run.emit(PickedByRank, call.node)
     if "seed" in name and call.values:
         note_seed(run, call.values[0])
     if not only_reads(function.name if isinstance(function, Symbol) else _library_of(function)):
@@ -178,6 +179,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         result.varying = _answers_anew(run, function, call) or any(map(_varies, call.values))
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
+        if picked is not None and name in PICKS:
+            run.picks[result] = picked.index
     return result
 
 

@@ -49,6 +49,8 @@ class LoaderBuilt(Event):
     """A torch DataLoader; `sampler` is its DistributedSampler.
 
     passed_over: a DistributedSampler over the same dataset, if the loader gets no sampler at all.
+    picked: the index of the event by which each rank gets a part of its dataset, or of what the
+        dataset holds.
     repeated_by_workers: whether each of its workers certainly reads all samples of a stream, so
         that each sample comes several times (static traces only).
     """
@@ -57,6 +59,7 @@ class LoaderBuilt(Event):
     loader: str
     sampler: str | None = None
     passed_over: str | None = None
+    picked: int | None = numbered(default=None)
     repeated_by_workers: bool = unrecorded("a recorder does not see the workers", default=False)
 
 

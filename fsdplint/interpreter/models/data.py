@@ -262,9 +262,18 @@ def loader(run: Run, name: str, call: Call) -> Value:
         loader=made.id,
         sampler=made.sampler.id if made.sampler is not None else None,
         passed_over=_passed_over(run, call, made),
+        picked=_pick_of(run, made.dataset),
         repeated_by_workers=_is_repeated(run, call),
     )
     return made
+
+
+def _pick_of(run: Run, dataset: Value | None) -> int | None:
+    """The event that picked a dataset, or what it holds, by the rank; None if there is none."""
+    held = run.settle(dataset) if dataset is not None else Unknown()
+    parts = held.attributes.values() if isinstance(held, Instance) else ()
+    picks = (run.picks.get(run.settle(one)) for one in (held, *parts))
+    return next((one for one in picks if one is not None), None)
 
 
 def _is_repeated(run: Run, call: Call) -> bool:
