@@ -52,7 +52,8 @@ class CollectiveUnderRankGuard(Rule):
     or by the rank's clock, and a unit that a forward skips if no token chose it. The data of a rank are the
     batches of a `DistributedSampler` or of a slice by rank, and what torch, NumPy or Python draws with a seed
     of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`), and
-    so is the number of turns over a list that a function fills once with the rows that its data choose. After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
+    so is the number of turns over a list that a function fills once with the rows that its data choose, and over
+    `range(count)` of a number that the rank draws. After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
 
     Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one position of their

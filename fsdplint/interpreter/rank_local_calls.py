@@ -217,6 +217,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
             if seeded is not None:
                 return RankLocal(seeded.source)
             own = own_data(run, run.site(call.node))
+            run.drawn.add(own.source)
             if _has_distinct_seed(run, call):
                 run.of_each_rank.add(own.source)
             position = _position_of_seed(run, call)

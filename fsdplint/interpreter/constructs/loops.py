@@ -22,6 +22,7 @@ from fsdplint.interpreter.chosen_lists import chosen_by_data
 from fsdplint.interpreter.constructs.branches import execute_test
 from fsdplint.interpreter.decided_values import note_decided_units
 from fsdplint.interpreter.dispatch import executes
+from fsdplint.interpreter.drawn_turns import drawn_turns
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
@@ -154,7 +155,7 @@ def _over_known(
     turns = [partial(assign, run, loop.target, element) for element in elements]
     if further is not None and len(turns) > 1:
         turns[1] = partial(_leave_and, run, further, turns[1])
-    chosen = chosen_by_data(run, loop.place) if run.has_own_data else None
+    chosen = _chosen(run, loop.place) if run.has_own_data else None
     if chosen is not None:
         text = f"for {run.text(loop.target)} in {run.text(loop.place)}"
         guard = replace(varying_guard(run, loop.place, True, chosen), text=text)
@@ -177,6 +178,11 @@ def _over_known(
         for count in counts:
             count.ended = len(run.trace.events)
     return signal
+
+
+def _chosen(run: Run, place: cst.BaseExpression) -> RankLocal | None:
+    """What each rank has for itself that decides how many turns a loop makes."""
+    return chosen_by_data(run, place) or drawn_turns(run, place)
 
 
 def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
