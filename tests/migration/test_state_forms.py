@@ -67,7 +67,9 @@ FORMS = {
             fully_shard(model)
         model.save_pretrained(
             "out",
-            state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)) if isinstance(model, FSDPModule) else None,
+            state_dict=get_model_state_dict(
+                model, options=StateDictOptions(full_state_dict=True)
+            ) if isinstance(model, FSDPModule) else None,
         )
         """,
     ),
