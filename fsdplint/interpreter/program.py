@@ -18,7 +18,7 @@ from fsdplint.interpreter.exploration_results import Evaluations, Explored
 from fsdplint.interpreter.numbering import Numbering
 from fsdplint.source.files import MAX_BYTES
 from fsdplint.source.source import Source
-from fsdplint.trace import Trace
+from fsdplint.trace import Sharded, Trace, Wrapped
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.gaps import SiteCoverage
@@ -98,8 +98,16 @@ class Program:
 
     @cached_property
     def coverage(self) -> tuple[SiteCoverage, ...]:
-        """The sites of the contract's API in the relevant files."""
-        sources = [source for path, source in self.sources.items() if path in self.relevant]
+        """The sites of the contract's API in the relevant files, and in those that take part in a
+        run which shards a model."""
+        taking_part = {
+            source.path
+            for explored in self.explored.values()
+            if any(True for trace in explored.traces for _ in trace.of(Sharded, Wrapped))
+            for source in explored.sources
+        }
+        counted = self.relevant | taking_part
+        sources = [source for path, source in self.sources.items() if path in counted]
         return tuple(self.executed.of(sources, self.cuts, self.sources.values()))
 
     def references(self, prefix: str) -> Iterator[tuple[Source, cst.CSTNode, str]]:
