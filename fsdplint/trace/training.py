@@ -338,6 +338,8 @@ class SchedulerBuilt(Event):
 
     class_name: its class; "" if unknown.
     goes_on: whether it gets, or may get, the epoch that it goes on from (`last_epoch`).
+    by_steps: whether the learning rate certainly depends on the number of its steps, and not on
+        another number that a checkpoint may restore.
     """
 
     kind: ClassVar[str] = "scheduler-built"
@@ -345,6 +347,7 @@ class SchedulerBuilt(Event):
     scheduler: str = definition(default="")
     class_name: str = ""
     goes_on: bool = False
+    by_steps: bool = unrecorded("a function does not say what it reads", default=False)
 
 
 @event

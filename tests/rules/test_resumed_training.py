@@ -163,6 +163,12 @@ def findings(folder: Path, body: str) -> list[Finding]:
         (LOAD_DCP.replace("args.file", "Path(args.file)") + SAVE_DCP, "scheduler"),
         # a scheduler that is not in the file
         (LOAD + SAVE.replace('blob["sched"] = sched.state_dict()', ""), "scheduler"),
+        (
+            "sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: 0.5 ** n)"
+            + LOAD
+            + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
+            "scheduler",
+        ),
         (IN_PLACE + SAVE_DCP, "scheduler"),
         (IN_PLACE + "print(state['sched'])\n" + SAVE_DCP, "scheduler"),
         (
@@ -208,6 +214,13 @@ def load_with(line: str) -> str:
         # a scheduler that goes on from the learning rate of the optimizer, and is not in the file
         "sched = torch.optim.lr_scheduler.StepLR(opt, 1)"
         + LOAD
+        + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
+        # schedulers that may go on from another counter of the checkpoint
+        "sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: 0.5 ** (n + start))"
+        + LOAD
+        + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
+        LOAD
+        + "sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda n: 0.5 ** n)"
         + SAVE.replace('blob["sched"] = sched.state_dict()', ""),
         LOAD_DCP.replace("sched.state_dict()", "sched") + SAVE_DCP,
         IN_PLACE + "    sched.load_state_dict(state['sched'])\n" + SAVE_DCP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import parameters_of
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
@@ -15,12 +16,16 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.values import (
     Const,
+    Function,
     LibraryObject,
     OptimizerValue,
+    Sequence,
+    Symbol,
     Unknown,
     Value,
     constant,
 )
+from fsdplint.syntax.named_sites import names_in
 from fsdplint.trace import HelperStateLoaded, HelperStateTaken, SchedulerBuilt, SchedulerStepped
 
 _SCHEDULERS = "torch.optim.lr_scheduler."
@@ -62,12 +67,41 @@ def _build(run: Run, call: Call, of: OptimizerValue, value: SchedulerValue) -> V
         scheduler=value.id,
         class_name=value.name.rpartition(".")[2],
         goes_on=_goes_on(value, call),
+        by_steps=_counts_steps(run, value),
     )
     return value
 
 
 # The position of `last_epoch` where it is not the fourth argument.
 _THIRD = (".LambdaLR", ".MultiplicativeLR", ".ExponentialLR")
+
+
+# Others compute the next rate from the last one, which the state of the optimizer has.
+_BY_STEPS = frozenset(
+    "CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR LambdaLR OneCycleLR".split()
+)
+
+
+def _counts_steps(run: Run, value: SchedulerValue) -> bool:
+    """Whether the learning rate certainly depends on the number of its steps.
+
+    A function of the program may also read another counter, which a checkpoint restores.
+    """
+    functions = value.get("1", "lr_lambda") if value.name.endswith(".LambdaLR") else None
+    if functions is None:
+        return value.name.rpartition(".")[2] in _BY_STEPS
+    functions = run.settle(functions)
+    items = functions.items if isinstance(functions, Sequence) else [functions]
+    return all(_reads_its_number(run.settle(one)) for one in items)
+
+
+def _reads_its_number(function: Value) -> bool:
+    """Whether a function reads nothing but its parameters and what the program has imported."""
+    if not isinstance(function, Function):
+        return False
+    given = {one.name.value for one in parameters_of(function.node.params)}
+    values = (function.scope.lookup(name) for name in names_in(function.node.body) - given)
+    return all(value is None or isinstance(value, Symbol) for value in values)
 
 
 def _goes_on(value: SchedulerValue, call: Call) -> bool:

@@ -27,11 +27,6 @@ from fsdplint.trace.queries.common import only_fsdp2, optimizers_over, whole_fil
 from fsdplint.trace.queries.file_forms import form_of, name_within
 
 _WITHOUT_STATE = {"", "SGD"}  # classes of optimizers that may have no state
-# Schedulers that compute the learning rate from the number of their steps. Others go on from the
-# learning rate of the optimizer, which is in its state.
-_COUNT_STEPS = {
-    "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "LambdaLR", "OneCycleLR",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -322,10 +317,10 @@ def _saved_without(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Sav
     """Where the program writes the checkpoint that it has read, without the state of a part.
 
     The program saves and restores the state of another optimizer, or of that of the scheduler, and
-    takes that of this part nowhere.
+    takes that of this part nowhere. A part that is built after the load may depend on it.
     """
     built = part.built
-    if not _needs_state(built):
+    if not _needs_state(built) or built.index > loaded.index:
         return None
     same = {one.name for one in _parts(trace) if one.built.site == built.site}
     taken_of = {one.of for one in trace.of(StateTaken)}
@@ -350,7 +345,7 @@ def _saved_without(trace: Trace, part: Part, loaded: Loaded, step: Event) -> Sav
 def _needs_state(built: Event) -> bool:
     """Whether an optimizer or scheduler certainly goes on in another way without its state."""
     if isinstance(built, SchedulerBuilt):
-        return built.class_name in _COUNT_STEPS
+        return built.by_steps
     return isinstance(built, OptimizerBuilt) and built.class_name not in _WITHOUT_STATE
 
 
