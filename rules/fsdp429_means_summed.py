@@ -14,7 +14,7 @@ class MeansSummedOverRanks(Rule):
 
     ## What it does
     Finds a mean over the data of each rank that `all_reduce` adds over the ranks, and a total of all ranks that the
-    program divides by the number of batches or samples of one rank (`total / len(loader)`), where the result becomes
+    program divides by the number of batches, samples or tokens of one rank (`total / len(loader)`), where the result becomes
     a part of a text, or an argument of a function that logs it.
 
     It is silent if any operation changes the result, such as a division by the number of ranks, if the

@@ -30,6 +30,8 @@ _SCALES = {"mul": False, "multiply": False, "div": True, "divide": True, "true_d
 _KEEPS_COUNT = frozenset(
     "add as_tensor clone cpu cuda div double float int item long mul other sum tensor to".split()
 )
+_COMPARISONS = frozenset("eq equal ge gt le lt ne not_equal".split())
+_COUNTS = frozenset({"count_nonzero", "sum"})  # of marked elements
 # The results of these show that a number is finite, whatever its factor is.
 _TESTS = ("isfinite", "isinf", "isnan", "allclose", "isclose")
 
@@ -152,6 +154,27 @@ def _note_share(run: Run, name: str, given: list[Value], result: Unknown | Tenso
         note(run, result, of_share=True)
     elif kept and first.counts_share:
         note(run, result, counts_share=True)
+    elif name in _COMPARISONS:
+        note_comparison(run, given, result)
+    elif first.marks_share and name in _COUNTS:
+        note(run, result, counts_share=True)
+    elif first.marks_share and kept:
+        note(run, result, marks_share=True)
+    elif name == "numel" and local_of(given[0]) is not None:
+        note(run, result, counts_share=True)
+
+
+def note_comparison(run: Run, operands: list[Value], result: Value) -> None:
+    """Note the elements that a comparison of the rank's own data marks."""
+    if run.has_own_data and isinstance(result, Unknown | TensorValue):
+        if any(_is_data(run.settle(one)) for one in operands) and local_of(result) is not None:
+            note(run, result, marks_share=True)
+
+
+def _is_data(value: Value) -> bool:
+    """Whether a value is data of the rank, and no number that was computed of it."""
+    local = local_of(value)
+    return local is not None and not local.number
 
 
 def _note_quotient(run: Run, total: Value, by: Value, result: Unknown | TensorValue) -> None:
@@ -163,6 +186,8 @@ def _note_quotient(run: Run, total: Value, by: Value, result: Unknown | TensorVa
         return
     if local_of(total) is not None:
         note(run, result, of_share=True)
+    elif amount_of(run, total).counts_shares:
+        return  # the share of the rank in all data
     elif isinstance(total, Unknown | TensorValue) and total.summed and not _is_averaged(total):
         note_sum(run, result, run.emit(MeansSummed, run.executing, total=True))
 

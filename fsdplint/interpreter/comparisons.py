@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import same_noise
+from fsdplint.interpreter import amounts, same_noise
 from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
@@ -82,6 +82,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         else:
             result.term = predicate
     if not isinstance(result, Const):
+        amounts.note_comparison(run, [left, *rights], result)
         if run.same_noise:
             same_noise.note_operation(run, "compare", [left, *rights], result)
         return result

@@ -77,9 +77,13 @@ def note_length(run: Run, value: Value | None, result: Value) -> None:
 
 
 def note_added(run: Run, left: Value, right: Value, result: Value) -> None:
-    """`count += 1`, which counts what the rank gets while it is in a pass over its share."""
+    """`count += 1`, which counts what the rank gets while it is in a pass over its share, and
+    `count += tokens`."""
     counts = isinstance(left, Const) or amount_of(run, left).counts_share
     if run.own_passes and counts and isinstance(result, Unknown):
+        note(run, result, counts_share=True)
+    begins = counts or (isinstance(left, Unknown | TensorValue) and local_of(left) is None)
+    if begins and amount_of(run, right).counts_share and isinstance(result, Unknown | TensorValue):
         note(run, result, counts_share=True)
 
 
@@ -89,6 +93,7 @@ def note_reduction(run: Run, tensor: Value, op: Value | None, call: Call, mean: 
     mean: whether it was the mean over data of each rank before.
     """
     if tensor in run.amounts:
-        note(run, tensor, counts_share=False, of_share=False)
+        counts = amount_of(run, tensor).counts_share
+        note(run, tensor, counts_share=False, of_share=False, counts_shares=counts)
     if mean and is_sum(op) and not call.open and not run.decisions.single_rank:
         note_sum(run, tensor, run.emit(MeansSummed, call.node))

@@ -14,7 +14,9 @@ class Amount:
     Attributes:
         of_batch: whether it is the mean over one micro-batch, which nothing has scaled.
         of_share: whether it is a mean over the share of the data that this rank has.
-        counts_share: whether it is the number of batches or samples of that share.
+        counts_share: whether it is the number of batches, samples or tokens of that share.
+        counts_shares: whether it is the sum of such numbers over the ranks.
+        marks_share: whether it marks elements of that share: `labels != -100`.
         counts_all: whether it counts elements of all ranks, as `p.numel()` of a DTensor does.
         sum_of_counts: the reduction that added such counts of the ranks.
         sum_of_means: the reduction that added the means of the ranks, if nothing has divided it.
@@ -30,6 +32,8 @@ class Amount:
     of_batch: bool = False
     of_share: bool = False
     counts_share: bool = False
+    counts_shares: bool = False
+    marks_share: bool = False
     counts_all: bool = False
     sum_of_counts: Collective | None = None
     sum_of_means: MeansSummed | None = None
