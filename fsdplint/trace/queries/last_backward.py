@@ -38,6 +38,7 @@ from fsdplint.trace.queries.sync_switches import (
     out_of_sight,
     reduced_by_fsdp1,
     reduces_fsdp2,
+    waits_for_turn,
 )
 
 
@@ -88,6 +89,8 @@ class _Steps:
     def without_synchronisation(self) -> Iterator[LeftOff]:
         for number, event in enumerate(self.events):
             if isinstance(event, OptimizerStepped) and not event.ranks.partial:
+                if waits_for_turn(self.trace, event):
+                    continue
                 found = self._last_backward(event, self.events[:number])
                 if found is not None:
                     yield found

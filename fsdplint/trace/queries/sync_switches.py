@@ -89,9 +89,22 @@ def fsdp1_left_off(trace: Trace) -> Iterator[LeftOff]:
                 else:
                     other = True
             elif isinstance(event, OptimizerStepped) and event.optimizer in related:
+                if waits_for_turn(trace, event):
+                    continue
                 if under is not None and not other and switch is not None:
                     yield LeftOff(switch, under, event)
                 under, other = None, False
+
+
+def waits_for_turn(trace: Trace, step: OptimizerStepped) -> bool:
+    """Whether only some turn of a loop reaches a step, and a later one is shown.
+
+    What the program tested in the first turn says nothing about the turn that steps.
+    """
+    return any(True for _ in _varying_guards(step)) and any(
+        one.site == step.site and one.optimizer == step.optimizer
+        for one in trace.after(step, OptimizerStepped)
+    )
 
 
 def reduced_by_fsdp1(trace: Trace, module: str) -> bool:
@@ -147,7 +160,8 @@ class _Watch:
                 if not event.gathered and self.trace.related(event.module, self.module):
                     self.under = None if self.api == "set_reshard_after_backward" else self.under
             elif isinstance(event, OptimizerStepped) and event.optimizer in self.related:
-                if self.under is not None and not self.other:
+                certain = not waits_for_turn(self.trace, event)
+                if self.under is not None and not self.other and certain:
                     yield LeftOff(*self.under, event)
                 if not self._may_be_off(event):
                     self.under, self.other = None, False
