@@ -51,8 +51,8 @@ for _ in range(4):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
-    [(FSDP1, 0), (FSDP2.format(last=True), 0), (FSDP2.format(last=False), 1)],
+    ("text", "places"),
+    [(FSDP1, 0), (FSDP2.format(last=True), 0), (FSDP2.format(last=False), 2)],
 )
-def test_counters(tmp_path: Path, text: str, number: int) -> None:
-    assert len(findings(program(tmp_path, text, header=""), "FSDP403")) == number
+def test_counters(tmp_path: Path, text: str, places: int) -> None:
+    assert len(findings(program(tmp_path, text, header=""), "FSDP403")) == places
