@@ -73,6 +73,8 @@ def escape(run: Run, call: Call) -> None:
         optimizers = {_optimizer_of(one) for one in values} - {""}
         for built in run.trace.of(OptimizerBuilt) if optimizers else ():
             built.escaped = built.escaped or built.optimizer in optimizers
+        if run.windows:
+            run.windows.pop(value, None)  # other code may add elements
         held_states = [one for one in contents(run, value) if isinstance(one, StateValue)]
         run.edited_states.update(state.id for state in held_states)
         if isinstance(value, GeneratorValue):

@@ -12,10 +12,14 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.turn_tests import number_of
-from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
+from fsdplint.interpreter.values import Const, Method, Sequence, Unknown, Value
 from fsdplint.trace.numbers import Number, Token, of_atom
+
+# The methods that change the length of a list.
+_CHANGES = frozenset("append appendleft clear extend insert pop popleft remove".split())
 
 
 def list_length(value: Value | None) -> Number | None:
@@ -54,9 +58,7 @@ def window(run: Run, whole: Value, part: Value, bounds: list[Value]) -> Value:
     most = range_length(bounds)
     if most is None or _may_be_small(most):
         return part
-    made = _copy(part) if part is whole else part
-    run.windows[made] = of_atom(Token(most=most))
-    return made
+    return _with_length(run, _copy(part) if part is whole else part, most)
 
 
 def first_elements(run: Run, elements: Value, number: Value | None) -> Value:
@@ -64,7 +66,22 @@ def first_elements(run: Run, elements: Value, number: Value | None) -> Value:
     most = number_of(number) if number is not None else None
     if most is None or _may_be_small(most):
         return elements
-    made = _copy(elements)
+    return _with_length(run, _copy(elements), most)
+
+
+def note_call(run: Run, function: Value) -> None:
+    """A method that changes the length of a window."""
+    holder, name = None, ""
+    if isinstance(function, Method):
+        holder, name = function.receiver, function.name
+    elif isinstance(function, Unknown):
+        holder, name = function.owner, attribute_name(function)
+    if holder in run.windows and name in _CHANGES:
+        del run.windows[holder]
+
+
+def _with_length(run: Run, made: Value, most: Number) -> Value:
+    """A window, with its length."""
     run.windows[made] = of_atom(Token(most=most))
     return made
 
@@ -72,6 +89,8 @@ def first_elements(run: Run, elements: Value, number: Value | None) -> Value:
 def _copy(value: Value) -> Value:
     if isinstance(value, Sequence):
         return replace(value, items=list(value.items))
+    if isinstance(value, Unknown):
+        return replace(value, parts={})
     return replace(value)
 
 

@@ -40,6 +40,14 @@ def windows(batches, size):
 
 for window in windows(batches, args.accum):
 """
+OF_A_LIST = """\
+known = []
+for batch in batches:
+    known.append(torch.ones(2, 8))
+for start in range(0, len(known), args.accum):
+    window = known[start : start + args.accum]
+"""
+WINDOWS = [ISLICE, SLICES, GENERATOR, OF_A_LIST]
 TURN = """\
     {before}
     for i, batch in enumerate(window{first}):
@@ -62,7 +70,7 @@ FITS = [
     ("i >= len(window) - 1", ""),
     ("True", ""),
     ("i == len(window) - 1 or i + 1 == args.accum", ""),
-    ("i == number", ""),
+    ("i == number_of(window)", ""),
 ]
 
 
@@ -72,7 +80,7 @@ def count(
     test: str,
     *,
     first: str = "",
-    before: str = "number = count(window)",
+    before: str = "pass",
     after: str = "",
 ) -> int:
     switch = SWITCH.format(test=test)
@@ -80,19 +88,19 @@ def count(
     return len(findings(program(folder, windows + turn, header=HEADER), "FSDP403"))
 
 
-@pytest.mark.parametrize("windows", [ISLICE, SLICES, GENERATOR])
+@pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize(("test", "first"), LEAVES_OUT)
 def test_the_last_window_is_left_out(tmp_path: Path, windows: str, test: str, first: str) -> None:
     assert count(tmp_path, windows, test, first=first) == 1
 
 
-@pytest.mark.parametrize("windows", [ISLICE, SLICES, GENERATOR])
+@pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize(("test", "first"), FITS)
 def test_each_window_synchronises(tmp_path: Path, windows: str, test: str, first: str) -> None:
     assert count(tmp_path, windows, test, first=first) == 0
 
 
-@pytest.mark.parametrize("windows", [ISLICE, SLICES, GENERATOR])
+@pytest.mark.parametrize("windows", WINDOWS)
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -102,6 +110,9 @@ def test_each_window_synchronises(tmp_path: Path, windows: str, test: str, first
         ("if is_short(window):\n        continue", ""),
         ("window = padded(window, args.accum)", ""),
         ("window += window[: args.accum - len(window)]", ""),
+        ("while len(window) < args.accum:\n        window.append(window[0])", ""),
+        ("window.extend(window[: args.accum - len(window)])", ""),
+        ("pad(window, args.accum)", ""),
     ],
 )
 def test_no_shorter_window_steps(tmp_path: Path, windows: str, before: str, after: str) -> None:

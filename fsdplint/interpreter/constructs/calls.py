@@ -11,6 +11,7 @@ from fsdplint.interpreter import (
     global_counts,
     gradient_writes,
     lazy,
+    list_lengths,
     losses,
     mode_code,
     own_shuffles,
@@ -121,6 +122,8 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     unset_buffers.note_call(run, function, call)
     tensor_marks.note_operands(run, function, call)
     result = run.call(function, call)
+    if run.windows:
+        list_lengths.note_call(run, function)
     own_shuffles.note_call(run, function, call)
     rank_local_calls.through_call(run, function, call, result, begin)
     padded_tensors.note_call(run, function, call, result)

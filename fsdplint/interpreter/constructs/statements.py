@@ -141,6 +141,7 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
     if isinstance(left, SequenceValue):
         right = lazy.consume(run, right)
         left.every = False
+        run.windows.pop(left, None)
         if isinstance(right, SequenceValue):
             left.extend(right.items)
             left.open = left.open or right.open
