@@ -18,6 +18,7 @@ from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
 from fsdplint.trace import MeansSummed
 
 NOTHING = Amount()
+MAX_DEPTH = 2  # of elements in elements
 # Operations after which a fact still holds of the result, if it holds of the first operand.
 _KEEPS_LOSS = frozenset("bfloat16 clone contiguous cpu cuda double float half squeeze to".split())
 _KEEPS_SHARE = _KEEPS_LOSS | frozenset("as_tensor detach exp item numpy round tensor".split())
@@ -162,6 +163,23 @@ def _note_share(run: Run, name: str, given: list[Value], result: Unknown | Tenso
         note(run, result, marks_share=True)
     elif name == "numel" and local_of(given[0]) is not None:
         note(run, result, counts_share=True)
+
+
+def forget_share(run: Run, value: Value, depth: int = 0) -> None:
+    """A collective gives all ranks the same tensor: it and its elements no longer count the share
+    of one rank."""
+    value = run.settle(value)
+    if value in run.amounts:
+        counts = amount_of(run, value).counts_share
+        note(run, value, counts_share=False, of_share=False, counts_shares=counts)
+    parts: list[Value] = []
+    if isinstance(value, Unknown):
+        parts = list(value.parts.values())
+    elif isinstance(value, Sequence):
+        parts = value.items
+    if depth < MAX_DEPTH:
+        for part in parts:
+            forget_share(run, part, depth + 1)
 
 
 def note_comparison(run: Run, operands: list[Value], result: Value) -> None:

@@ -92,8 +92,5 @@ def note_reduction(run: Run, tensor: Value, op: Value | None, call: Call, mean: 
 
     mean: whether it was the mean over data of each rank before.
     """
-    if tensor in run.amounts:
-        counts = amount_of(run, tensor).counts_share
-        note(run, tensor, counts_share=False, of_share=False, counts_shares=counts)
     if mean and is_sum(op) and not call.open and not run.decisions.single_rank:
         note_sum(run, tensor, run.emit(MeansSummed, call.node))

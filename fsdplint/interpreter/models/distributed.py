@@ -237,6 +237,8 @@ def collective(run: Run, name: str, call: Call) -> Value:
         amounts.note(run, tensor, sum_of_counts=event)
     pending = pending_results.note_begun(run, last, tensor, call, event)
     mean, split = amounts.is_mean_of_share(run, tensor), split_of(run, tensor)
+    if last in AGREED or last == "reduce":
+        amounts.forget_share(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)
