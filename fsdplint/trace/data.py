@@ -59,7 +59,7 @@ class LoaderBuilt(Event):
     loader: str
     sampler: str | None = None
     passed_over: str | None = None
-    picked: int | None = numbered(default=None)
+    picked: int | None = unrecorded("a recorder does not follow data", default=None)
     repeated_by_workers: bool = unrecorded("a recorder does not see the workers", default=False)
 
 

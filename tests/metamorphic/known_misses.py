@@ -39,7 +39,6 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
     ],
     "a call that code out of sight makes may wait for the collective": [
         ("method_caller", "FSDP524/sum_of_ones"),
-        ("parts_by_default_factory", "FSDP524/sum_of_ones"),
         ("partial_call", "FSDP524/sum_of_ones"),
     ],
     "the order of a set is not followed through another iterator": [
