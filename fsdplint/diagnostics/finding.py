@@ -175,6 +175,10 @@ class Finding:
     missing_torch: str = ""
     fix: Fix | None = None
 
+    def __repr__(self) -> str:
+        """The place and the message: its events hold the whole program."""
+        return f"<{self.rule.code} at {self.site.location()}: {self.message}>"
+
 
 def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
     """The config conditions of all of these events, each once, in order."""

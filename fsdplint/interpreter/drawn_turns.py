@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
+from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import RankLocal
-from fsdplint.syntax.dotted import dotted_name
+from fsdplint.interpreter.values import Const, RankLocal, Value
 
 
-def drawn_turns(run: Run, place: cst.BaseExpression) -> RankLocal | None:
-    """What makes the number of turns over `range(number)` different on each rank."""
-    if not isinstance(place, cst.Call) or dotted_name(place.func) != "range":
-        return None
-    if any(arg.keyword or arg.star for arg in place.args) or run.decisions.single_rank:
-        return None
-    bounds = [arg.value for arg in place.args]
-    if len(bounds) == 2 and isinstance(bounds[0], cst.Integer):
-        bounds = bounds[1:]
-    number = run.evaluations.get(bounds[0]) if len(bounds) == 1 else None
-    local = local_of(run.settle(number)) if number is not None else None
-    return local if local is not None and local.source in run.drawn else None
+def note_range(run: Run, call: Call, made: Value) -> None:
+    """Note what makes the length of `range(number)` different on each rank."""
+    if run.decisions.single_rank or call.open or call.kwargs:
+        return
+    begin, end = [Const(0), *call.args][-2:]
+    if len(call.args) < 3 and isinstance(begin, Const):
+        local = local_of(run.settle(end))
+        if local is not None and local.source in run.drawn:
+            run.drawn_turns[made] = local
+
+
+def drawn_turns(run: Run, iterable: Value) -> RankLocal | None:
+    """What makes the number of turns over a range different on each rank."""
+    return run.drawn_turns.get(run.settle(iterable)) if run.drawn_turns else None

@@ -13,7 +13,7 @@ from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, Guard
 
 MAX_STEPS = 200_000  # nodes evaluated in one run
-# That many times more where a program has sharded a model: its training comes after that.
+# The factor of this bound for a program that has sharded a model: its training comes after that.
 STEPS_AFTER_SHARDING = 2
 MAX_EVENTS = 20_000  # in one run; rules compare events pairwise
 MAX_MODULES = 2_000  # made in one run

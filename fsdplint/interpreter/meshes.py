@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import LibraryObject, Sequence, Value, constant
+from fsdplint.interpreter.values import (
+    LibraryObject,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
 from fsdplint.trace import MeshBuilt, Ranks
 
 
@@ -59,15 +66,52 @@ def note_group(run: Run, mesh: Mesh, names: tuple[str, ...], group: Value) -> No
     (run.whole_groups if has_all_ranks(run, mesh, names) else run.part_groups).add(group)
 
 
-def waits_for_others(run: Run, group: Value | None) -> bool:
-    """Whether a collective over a mesh, or over a group of one, waits for ranks of other branches.
+@dataclass(frozen=True)
+class GroupRanks:
+    """The ranks that a collective with a process group, or with a mesh, is for.
+
+    whole: certainly all of them. of_mesh: the ranks along dimensions of a mesh. unknown: perhaps
+    all of them.
+    """
+
+    whole: bool = False
+    of_mesh: bool = False
+    unknown: bool = False
+
+
+def ranks_of_group(run: Run, value: Value | None) -> GroupRanks:
+    """The ranks of a process group, of a mesh, or of a mesh with the number of a dimension."""
+    value = run.settle(value) if value is not None else None
+    if value is None:
+        return GroupRanks(unknown=True)
+    if isinstance(value, Symbol) and value.name.endswith("group.WORLD"):
+        return GroupRanks(whole=True)
+    names: tuple[str, ...] | None = None
+    if isinstance(value, Sequence) and len(value.items) == 2:
+        number = constant(run.settle(value.items[1]))
+        value = run.settle(value.items[0])
+        dims = mesh_of(run, value).dims
+        known = isinstance(number, int) and -len(dims) <= number < len(dims)
+        names = (dims[number],) if known else ()
+    mesh = mesh_of(run, value)
+    if mesh.id:
+        dims = mesh.dims if names is None else names
+        whole = mesh.has_all_ranks or (bool(dims) and has_all_ranks(run, mesh, dims))
+        return GroupRanks(whole=whole, of_mesh=True)
+    if value in run.whole_groups:
+        return GroupRanks(whole=True)
+    if isinstance(value, Unknown):
+        part = value in run.part_groups
+        return GroupRanks(of_mesh=part, unknown=not part)
+    return GroupRanks()
+
+
+def waits_for_others(run: Run, ranks: GroupRanks) -> bool:
+    """Whether a collective for some ranks waits for ranks of other branches.
 
     A part of a mesh has other ranks than the one that a test of the global rank tells from them.
     """
-    mesh = mesh_of(run, group)
-    if group in run.whole_groups or mesh.has_all_ranks:
-        return run.ranks().partial
-    return (bool(mesh.id) or group in run.part_groups) and one_rank_differs(run)
+    return ranks.whole or (ranks.of_mesh and one_rank_differs(run))
 
 
 def one_rank_differs(run: Run) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
-from fsdplint.interpreter.values import Const, ModuleValue, Value
+from fsdplint.interpreter.values import Const, ModuleValue, RankLocal, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, DifferentiableGradient, ModuleMoved, Saved
 from fsdplint.trace.numbers import Number
@@ -93,6 +93,7 @@ class DataTables:
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
         self.drawn: set[NodeSite] = set()  # where each rank draws numbers of its own
+        self.drawn_turns: dict[Value, RankLocal] = {}  # ranges of such numbers, `drawn_turns`
         # `own_picks`: what unknown code has picked by the rank, with the index of its event
         self.picks: dict[Value, int] = {}
         # `own_shuffles`: lists in an order of each rank, with the place where it comes from

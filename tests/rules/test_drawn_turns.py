@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from tqdm import tqdm
 
 
 def set_seed(seed):
@@ -76,6 +77,8 @@ def found(tmp_path: Path, **parts: str) -> int:
         {"count": "torch.randint(1, 5, (1,))", "agree": "count = int(count)"},
         {"loop": "for turn in range(0, count):\n        x = model(x)"},
         {"loop": IN_FUNCTION},
+        {"loop": "turns = range(count)\n    for _ in turns:\n        x = model(x)"},
+        {"loop": "for _ in tqdm(range(count)):\n        x = model(x)"},
         {"loop": "for _ in range(count):\n        dist.all_reduce(x)"},
     ],
 )
@@ -89,7 +92,7 @@ def test_the_ranks_make_other_numbers_of_turns(tmp_path: Path, parts: dict[str, 
     "parts",
     [
         {
-            "agree": "told = torch.tensor(count)\n    dist.broadcast(told, 0)\n    count = told.item()"
+            "agree": "sent = torch.tensor(count)\n    dist.broadcast(sent, 0)\n    count = sent.item()"
         },
         {
             "count": "torch.randint(1, 5, (1,))",
@@ -99,7 +102,7 @@ def test_the_ranks_make_other_numbers_of_turns(tmp_path: Path, parts: dict[str, 
             "count": "torch.randint(1, 5, (1,))",
             "agree": "dist.all_reduce(count, op=dist.ReduceOp.MAX)\n    count = count.item()",
         },
-        {"agree": "told = [count]\n    dist.broadcast_object_list(told)\n    count = told[0]"},
+        {"agree": "sent = [count]\n    dist.broadcast_object_list(sent)\n    count = sent[0]"},
         {"count": "torch.randint(1, 5, (1,), generator=torch.Generator().manual_seed(0)).item()"},
         {"count": "4"},
         {"count": "limit(step)"},

@@ -155,7 +155,7 @@ def _over_known(
     turns = [partial(assign, run, loop.target, element) for element in elements]
     if further is not None and len(turns) > 1:
         turns[1] = partial(_leave_and, run, further, turns[1])
-    chosen = _chosen(run, loop.place) if run.has_own_data else None
+    chosen = _chosen(run, loop.place, iterable) if run.has_own_data else None
     if chosen is not None:
         text = f"for {run.text(loop.target)} in {run.text(loop.place)}"
         guard = replace(varying_guard(run, loop.place, True, chosen), text=text)
@@ -180,9 +180,9 @@ def _over_known(
     return signal
 
 
-def _chosen(run: Run, place: cst.BaseExpression) -> RankLocal | None:
+def _chosen(run: Run, place: cst.BaseExpression, iterable: Value) -> RankLocal | None:
     """What each rank has for itself that decides how many turns a loop makes."""
-    return chosen_by_data(run, place) or drawn_turns(run, place)
+    return chosen_by_data(run, place) or drawn_turns(run, iterable)
 
 
 def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:

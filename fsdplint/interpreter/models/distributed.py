@@ -18,7 +18,13 @@ from fsdplint.interpreter.collective_arguments import wrong_argument
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.meshes import mesh_of, note_group, waits_for_others
+from fsdplint.interpreter.meshes import (
+    GroupRanks,
+    mesh_of,
+    note_group,
+    ranks_of_group,
+    waits_for_others,
+)
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
@@ -208,7 +214,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     group = call.arg(COLLECTIVES[last], "group")
     group = run.settle(group) if group is not None else None
-    whole = (group is None or is_none(group)) and not call.open and not _needs_members_only(call)
+    default = group is None or is_none(group)
+    whole = default and not call.open and not _needs_members_only(call)
+    ranks = GroupRanks(unknown=call.open) if default else ranks_of_group(run, group)
     if whole:
         note_use(run, name, call)
     tensor = run.settle(call.arg(0, _FIRST.get(last, "tensor")) or Unknown())
@@ -221,9 +229,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
         Collective,
         call.node,
         api=last,
-        collective=whole or (not call.open and waits_for_others(run, group)),
+        collective=whole or (not call.open and waits_for_others(run, ranks)),
         of_position=tested_position(run) if whole else "",
-        unknown_group=_may_be_any_group(run, group, call),
+        unknown_group=ranks.unknown,
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(run, tensor),
         own_gradient=isinstance(tensor, ShardTensor) and tensor.own,
@@ -281,14 +289,6 @@ def _adds_up_count(run: Run, tensor: Value, call: Call) -> bool:
     op = call.arg(1, "op")
     op = run.settle(op) if op is not None else None
     return losses.is_sum(op) and amounts.counts_all(run, tensor)
-
-
-def _may_be_any_group(run: Run, group: Value | None, call: Call) -> bool:
-    """Whether the process group of a call may be that of all ranks, or that of others."""
-    if group is None:
-        return call.open
-    group = run.settle(group)
-    return isinstance(group, Unknown) and group not in run.part_groups
 
 
 def _needs_members_only(call: Call) -> bool:

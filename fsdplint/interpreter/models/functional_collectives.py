@@ -6,18 +6,14 @@ The tensor that they get stays as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fsdplint.interpreter import gathered_rows, losses
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.meshes import has_all_ranks, mesh_of, one_rank_differs
+from fsdplint.interpreter.meshes import GroupRanks, ranks_of_group, waits_for_others
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.position_tests import tested_position
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
-    Sequence,
-    Symbol,
     Unknown,
     Value,
     constant,
@@ -60,23 +56,10 @@ _DIFFERENTIABLE_GROUPS = {
 _SUM = {"sum", "SUM"}
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The ranks that a collective is for.
-
-    whole: certainly all of them. of_mesh: the ranks along dimensions of a mesh. unknown: perhaps
-    all of them.
-    """
-
-    whole: bool = False
-    of_mesh: bool = False
-    unknown: bool = False
-
-
 @function(*(f"{_FUNCTIONAL}.{name}" for name in _GROUPS))
 def functional(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
-    group = _group(run, call.arg(_GROUPS[last], "group"), call)
+    group = _ranks(run, call.arg(_GROUPS[last], "group"), call)
     _emit(run, name, last, group, call)
     sums = last == "all_reduce" and constant(call.arg(1, "reduceOp")) in _SUM
     return Unknown(summed=sums and group.whole)
@@ -88,7 +71,7 @@ def functional(run: Run, name: str, call: Call) -> Value:
 def differentiable(run: Run, name: str, call: Call) -> Value:
     last = name.rpartition(".")[2]
     given = call.arg(_DIFFERENTIABLE_GROUPS[last], "group")
-    group = _Group(whole=not call.open) if _is_default(given) else _group(run, given, call)
+    group = GroupRanks(whole=not call.open) if _is_default(given) else _ranks(run, given, call)
     event = _emit(run, name, last, group, call)
     op = call.arg(1, "op")
     sums = last == "all_reduce" and losses.is_sum(run.settle(op) if op is not None else None)
@@ -103,7 +86,7 @@ def reduced_number(run: Run, name: str, call: Call) -> Value:
     mesh = call.arg(1, "mesh")
     if mesh is None or is_none(run.settle(mesh)):
         return Unknown()
-    group = _group(run, mesh, call)
+    group = _ranks(run, mesh, call)
     _emit(run, name, name.rpartition(".")[2], group, call)
     return Unknown(summed=name.endswith("_sum") and group.whole)
 
@@ -112,45 +95,18 @@ def _is_default(group: Value | None) -> bool:
     return group is None or is_none(group)
 
 
-def _emit(run: Run, name: str, api: str, group: _Group, call: Call) -> Collective:
+def _emit(run: Run, name: str, api: str, group: GroupRanks, call: Call) -> Collective:
     if group.whole:
         note_use(run, name, call)
-    # Along a dimension of a mesh, too, one rank waits for others.
-    alone = group.of_mesh and one_rank_differs(run)
     return run.emit(
         Collective,
         call.node,
         api=api,
-        collective=group.whole or alone,
+        collective=waits_for_others(run, group),
         of_position=tested_position(run) if group.whole else "",
         unknown_group=group.unknown,
     )
 
 
-def _group(run: Run, value: Value | None, call: Call) -> _Group:
-    """The ranks that a process group, a mesh or a mesh with a dimension names."""
-    value = run.settle(value) if value is not None else None
-    if value is None or call.open:
-        return _Group(unknown=True)
-    if isinstance(value, Symbol) and value.name.endswith("group.WORLD"):
-        return _Group(whole=True)
-    names: tuple[str, ...] | None = None
-    if isinstance(value, Sequence) and len(value.items) == 2:
-        place = run.settle(value.items[1])
-        value = run.settle(value.items[0])
-        dims = mesh_of(run, value).dims
-        number = constant(place)
-        names = ()
-        if isinstance(number, int) and -len(dims) <= number < len(dims):
-            names = (dims[number],)
-    mesh = mesh_of(run, value)
-    if mesh.id:
-        dims = mesh.dims if names is None else names
-        whole = mesh.has_all_ranks or (bool(dims) and has_all_ranks(run, mesh, dims))
-        return _Group(whole=whole, of_mesh=True)
-    if value in run.whole_groups:
-        return _Group(whole=True)
-    if isinstance(value, Unknown):
-        part = value in run.part_groups
-        return _Group(of_mesh=part, unknown=not part)
-    return _Group()
+def _ranks(run: Run, group: Value | None, call: Call) -> GroupRanks:
+    return GroupRanks(unknown=True) if call.open else ranks_of_group(run, group)

@@ -8,7 +8,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import lazy, loaded_numbers, set_orders
+from fsdplint.interpreter import drawn_turns, lazy, loaded_numbers, set_orders
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.frames import Call
@@ -228,7 +228,10 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
         own = own_numbers(run, call)
         element = Unknown(varying=True, below=call.args[-1], turn=turn, rank_local=own)
-        return Sequence([element], "list", True, length=range_length(call.args))
+        made = Sequence([element], "list", True, length=range_length(call.args))
+        if run.drawn:
+            drawn_turns.note_range(run, call, made)
+        return made
     own = own_numbers(run, call)
     if own is not None:
         made = Sequence([Unknown(varying=True, rank_local=own)], "list", True)
