@@ -56,6 +56,11 @@ def test_each_rank_scales_by_its_own_norm(tmp_path: Path, shard: str, grads: str
     assert found(tmp_path, shard, grads) == 1
 
 
+@pytest.mark.parametrize("unseen", ["optimizer = build(model)", "prepare(model)"])
+def test_code_out_of_sight_had_the_model_before(tmp_path: Path, unseen: str) -> None:
+    assert found(tmp_path, f"{ROOT}\n{unseen}") == 1
+
+
 def test_the_norm_is_that_of_all_ranks(tmp_path: Path) -> None:
     assert found(tmp_path, reduce=REDUCE) == 0
 
