@@ -116,7 +116,7 @@ FORMS = {
         def sharding_arguments(strategy):
             \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
             if strategy != "HYBRID_SHARD":
-                return {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+                return {}
             per_node = torch.cuda.device_count()
             shape = (dist.get_world_size() // per_node, per_node)
             mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
@@ -132,6 +132,89 @@ FORMS = {
 
 
         save(build("HYBRID_SHARD" if local_rank else "FULL_SHARD"))
+        """,
+    ),
+    "strategies that all need a mesh": (
+        """
+        def build(strategy):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        build(ShardingStrategy.HYBRID_SHARD if local_rank else ShardingStrategy.NO_SHARD)
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            if strategy == "NO_SHARD":
+                shape = (dist.get_world_size(), 1)
+            else:
+                per_node = torch.cuda.device_count()
+                shape = (dist.get_world_size() // per_node, per_node)
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return {"mesh": mesh}
+
+
+        def build(strategy):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        build("HYBRID_SHARD" if local_rank else "NO_SHARD")
+        """,
+    ),
+    "a strategy that keeps the parameters, or replicates them": (
+        """
+        def build(strategy):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        build(ShardingStrategy.SHARD_GRAD_OP if local_rank else ShardingStrategy.NO_SHARD)
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            if strategy != "NO_SHARD":
+                return {"reshard_after_forward": False}
+            shape = (dist.get_world_size(), 1)
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return {"mesh": mesh}
+
+
+        def build(strategy):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        build("SHARD_GRAD_OP" if local_rank else "NO_SHARD")
+        """,
+    ),
+    "a strategy that is not always given": (
+        """
+        def build(strategy=None):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        build(ShardingStrategy.HYBRID_SHARD if local_rank else ShardingStrategy.NO_SHARD)
+        build()
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            if strategy == "NO_SHARD":
+                shape = (dist.get_world_size(), 1)
+            elif strategy == "HYBRID_SHARD":
+                per_node = torch.cuda.device_count()
+                shape = (dist.get_world_size() // per_node, per_node)
+            else:
+                return {"reshard_after_forward": False} if strategy == "SHARD_GRAD_OP" else {}
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return {"mesh": mesh}
+
+
+        def build(strategy=None):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        build("HYBRID_SHARD" if local_rank else "NO_SHARD")
+        build()
         """,
     ),
     "the group of any strategy": (

@@ -189,6 +189,8 @@ def keywords(
             return StrategyKeywords(no_reshard_if=f"{atom(text)} in ({grad_op}, {other})")
         return StrategyKeywords(no_reshard_if=f"{atom(text)} == {grad_op}")
     found = mentioned_strategies(migration)
+    if _may_be_none(migration, source, value):
+        found |= set(ONE_DIMENSIONAL)
     given = [text, device] if is_read(device) else [text]
     helper = _helper(migration, source, at, device, found, needs_mesh)
     return StrategyKeywords(spread=f"{helper}({', '.join(given)})", spreads_mesh=True)
@@ -203,6 +205,17 @@ def _is_never_given(migration: Migration, source: Source, node: cst.BaseExpressi
         isinstance(value, cst.Name)
         and (definitions(place, value) or function_of_parameter(place, value))
         for place, value in names
+    )
+
+
+def _may_be_none(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Whether a strategy may also be None, which means FULL_SHARD."""
+    if not certain(migration, node):
+        return True
+    return any(
+        is_constant(part, "None") or isinstance(part, cst.Call)
+        for _, value in origins(migration.sources, source, node)
+        for part in descend(value)
     )
 
 
@@ -293,7 +306,8 @@ def _helper(
 ) -> str:
     """Write a function that gives the arguments of `fully_shard` for a strategy's name."""
     parameters = "strategy, device_type" if is_read(device) else "strategy"
-    variant = f"{parameters} {needs_mesh} {'' if is_read(device) else device}"
+    default = [one for one in ONE_DIMENSIONAL if one in choices]
+    variant = f"{parameters} {needs_mesh} {'' if is_read(device) else device} {default}"
     name, is_new = migration.helper_name(source, "strategy", "sharding_arguments", variant)
     if not is_new:
         return name
@@ -329,23 +343,19 @@ def _helper(
             dims = "names"
         elif not hybrid:
             dims = own
-    default = ["return " + conditional(source, f"strategy == {q('SHARD_GRAD_OP')}")]
-    if needs_mesh:
-        default = [
-            f"mesh = {init}({device}, ({world},))",
-            f"if strategy == {q('SHARD_GRAD_OP')}:",
-            f"\treturn {{{q('mesh')}: mesh, {q(KEY)}: False}}",
-            f"return {{{q('mesh')}: mesh}}",
-        ]
+    rest = _default(source, choices, f"{init}({device}, ({world},))" if needs_mesh else "")
     if len(special) == 1:
         test, body = special[0]
         opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
-        lines += [f"\tif {opposite}:", *(f"\t\t{line}" for line in default)]
+        lines += [f"\tif {opposite}:", *(f"\t\t{line}" for line in rest)]
         lines += [f"\t{line}" for line in body]
     else:
-        for word, (test, body) in zip(("if", "elif"), special, strict=False):
-            lines += [f"\t{word} {test}:", *(f"\t\t{line}" for line in body)]
-        lines += ["\telse:", *(f"\t\t{line}" for line in default)]
+        (first, body), (second, other) = special
+        lines += [f"\tif {first}:", *(f"\t\t{line}" for line in body)]
+        lines.append(f"\telif {second}:" if rest else "\telse:")
+        lines += [f"\t\t{line}" for line in other]
+        if rest:
+            lines += ["\telse:", *(f"\t\t{line}" for line in rest)]
     if " " in device:
         lines.append(f"\tdevice_type = {device}")
         device = "device_type"
@@ -360,3 +370,25 @@ def _helper(
     lines.append(f"\treturn {result}")
     migration.rewrite.insert_function(source, top, lines)
     return name
+
+
+def _default(source: Source, choices: set[str], mesh: str) -> list[str]:
+    """The lines for the strategies with FSDP2's own mesh; none if the program has no such strategy.
+
+    mesh: the text of this mesh, "" if it need not be written.
+    """
+    possible = [one for one in ONE_DIMENSIONAL if one in choices]
+    if not possible and len(choices) > 1:
+        return []
+    gathered = f"{string_literal(source, KEY)}: False"
+    test = f"strategy == {string_literal(source, 'SHARD_GRAD_OP')}"
+    if mesh:
+        item = f"{string_literal(source, 'mesh')}: mesh"
+        both, plain = f"return {{{item}, {gathered}}}", f"return {{{item}}}"
+        lines = [f"mesh = {mesh}"]
+        if len(possible) == 1:
+            return [*lines, plain if possible == ["FULL_SHARD"] else both]
+        return [*lines, f"if {test}:", f"\t{both}", plain]
+    if len(possible) == 1:
+        return ["return {}" if possible == ["FULL_SHARD"] else f"return {{{gathered}}}"]
+    return ["return " + conditional(source, test)]
