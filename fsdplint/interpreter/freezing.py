@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Escaped, GuardKind, KnownParameter, RequiresGradSet
+from fsdplint.trace import Escaped, GuardKind, KnownParameter, ModuleBuilt, RequiresGradSet
 
 
 def set_frozen(
@@ -33,8 +33,21 @@ def set_frozen(
             held = run.objects.get(part)
             if isinstance(held, ModuleValue):
                 held.some_frozen = frozen and surely
-                held.all_frozen = frozen and (held.all_frozen or (wholly and not run.guards))
-                _note_flags(held, Const(not frozen) if wholly and not run.guards else Unknown())
+                always = wholly and _is_always(run, part)
+                held.all_frozen = frozen and (held.all_frozen or always)
+                _note_flags(held, Const(not frozen) if always else Unknown())
+
+
+def _is_always(run: Run, module: str) -> bool:
+    """Whether the code that runs now runs whenever a module exists.
+
+    A guard is no condition if the module was built under it, too.
+    """
+    if not run.guards:
+        return True
+    built = next((one for one in run.trace.of(ModuleBuilt) if one.module == module), None)
+    known = built.guards if built is not None else ()
+    return all(any(entry.guard is one for one in known) for entry in run.guards)
 
 
 def frozen_parameters(run: Run, module: ModuleValue) -> Iterator[KnownParameter]:

@@ -265,3 +265,64 @@ def test_ignored_modules_as_positional_arguments_of_methods(
     tmp_path: Path, program: str, call: str
 ) -> None:
     assert "`ignored_modules`" in str(plan(tmp_path, program + call)[0].blockers)
+
+
+OF_A_LIBRARY = """
+from transformers import AutoModel
+
+
+def shard(model, ignored_modules=None):
+    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), ignored_modules=ignored_modules)
+
+
+reference = AutoModel.from_pretrained("gpt2")
+for parameter in reference.parameters():
+    parameter.requires_grad = {frozen}
+embedding = reference.model.embed_tokens.to("cuda").to(torch.float16)
+reference = shard(reference, ignored_modules=[embedding])
+"""
+
+
+def test_a_part_of_a_frozen_model_of_a_library(tmp_path: Path) -> None:
+    body = OF_A_LIBRARY.replace("{Block}", "[Block]").format(frozen="False")
+    found, after = plan(tmp_path, body)
+    assert not found.blockers and "in ignored_modules or ()" in after
+    direct = body[: body.index("def shard")] + body[body.index("reference =") :]
+    direct = direct.replace("shard(reference, ignored", "FSDP(reference, ignored")
+    found, after = plan(tmp_path, direct)
+    assert not found.blockers and "ignored_params=set(embedding.parameters())" in after
+    for other in (body.replace("= False", "= True"), direct.replace("= False", "= True")):
+        found, _ = plan(tmp_path, other)
+        assert [one.blocker.code for one in found.blockers] == ["FSDP201-ignored-perhaps-trained"]
+
+
+def test_the_blocker_is_at_the_call_with_trained_parameters(tmp_path: Path) -> None:
+    body = OF_A_LIBRARY.replace("{Block}", "[Block]").format(frozen="False")
+    trained = 'model = AutoModel.from_pretrained("gpt2")\n'
+    trained += "model = shard(model, ignored_modules=[model.model.embed_tokens])\n"
+    for text in (
+        body + trained,
+        body.replace("reference = AutoModel", trained + "reference = Auto"),
+    ):
+        found, _ = plan(tmp_path, text.replace("Auto.", "AutoModel."))
+        (blocker,) = found.blockers
+        assert blocker.source.code(blocker.node) == "[model.model.embed_tokens]"
+
+
+def test_a_model_that_is_frozen_where_it_is_built(tmp_path: Path) -> None:
+    body = """
+    from transformers import AutoModel
+
+    coefficient = float(os.environ["COEFFICIENT"])
+    if coefficient > 0:
+        reference = AutoModel.from_pretrained("gpt2")
+        {0}
+        reference = FSDP(reference, ignored_modules=[reference.embed])
+    else:
+        reference = None
+    """
+    found, after = plan(tmp_path, body.replace("{0}", "reference.requires_grad_(False)"))
+    assert not found.blockers and "reference.embed" in after
+    doubtful = 'if os.environ["FREEZE"]:\n            reference.requires_grad_(False)'
+    found, _ = plan(tmp_path, body.replace("{0}", doubtful))
+    assert [one.blocker.code for one in found.blockers] == ["FSDP201-ignored-perhaps-trained"]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.interpreter.program_arguments import is_literal_index
-from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import Const, ModuleValue, Value
+from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
+from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.analysis.frozen_parts import have_same_frozen_parts
 from fsdplint.migration.analysis.parameters import (
@@ -30,6 +30,17 @@ from fsdplint.migration.constructor.module_lists import members_of
 from fsdplint.migration.context import Migration, expression
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import elements, is_constant
+
+MOVING = {
+    "to",
+    "cuda",
+    "cpu",
+    "half",
+    "bfloat16",
+    "float",
+    "eval",
+    "train",
+}  # give the module itself
 
 
 def ignored_params(
@@ -62,7 +73,7 @@ def ignored_params(
         return text if isinstance(display, cst.SetComp) else f"set({text})"
     if not have_same_frozen_parts(migration, source, value):
         raise Blocked(source, value, IGNORED_PERHAPS_TRAINED(argument=argument))
-    if modules and _frozen_modules(migration, display):
+    if modules and _frozen_modules(migration, source, display):
         return members_of(text, "parameters")
     if modules and holds_modules(migration, value) and not _selects(source, display):
         if all(map(_is_frozen, migration.values(value))):
@@ -199,6 +210,8 @@ def _frozen_calls(
             continue
         values = migration.values(given.value)
         if not values or not all(map(_is_frozen, values)):
+            if _frozen_modules(migration, other, _display(other, given.value)):
+                continue
             raise Blocked(other, given.value, IGNORED_PERHAPS_TRAINED(argument=argument))
     return True
 
@@ -230,14 +243,30 @@ def _never_given(
     return True
 
 
-def _frozen_modules(migration: Migration, node: cst.BaseExpression) -> bool:
+def _frozen_modules(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
     """Whether a display holds modules that are frozen in every configuration."""
     parts = elements(node)
-    values = [migration.values(part) for part in parts or ()]
-    return bool(values) and all(
-        found and all(isinstance(value, ModuleValue) and value.all_frozen for value in found)
-        for found in values
-    )
+    return bool(parts) and all(_is_frozen_module(migration, source, part) for part in parts or ())
+
+
+def _is_frozen_module(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Whether an expression is a frozen module, or a part of one: `model.layers`, `model.head.to(device)`.
+
+    The parts of a model of a library are unknown, and frozen as the model is.
+    """
+    node = _display(source, node)
+    while True:
+        values = migration.values(node)
+        if values and not all(isinstance(value, Unknown | TensorValue) for value in values):
+            return all(isinstance(value, ModuleValue) and value.all_frozen for value in values)
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            if node.func.attr.value not in MOVING:
+                return False
+            node = node.func.value
+        elif isinstance(node, cst.Attribute):
+            node = node.value
+        else:
+            return False
 
 
 def _takes_frozen(node: cst.BaseExpression) -> bool:
