@@ -4,10 +4,12 @@ parameters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
-from fsdplint.migration.analysis.gathered import left_gathered
+from fsdplint.migration.analysis.gathered import computes, left_gathered
 from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import (
@@ -16,12 +18,14 @@ from fsdplint.migration.blockers.training import (
     WEIGHTS_TIED_IN_UNITS,
 )
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.reshard_loop import reshard_loop
+from fsdplint.migration.reshard_loop import has_place, reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
-from fsdplint.syntax.layout import statement_of
-from fsdplint.trace import ParametersTied, RequiresGradSet
+from fsdplint.syntax.layout import descend, statement_of
+from fsdplint.trace import Called, ParametersTied, RequiresGradSet, Site
+
+TITLE = "Reshard before `requires_grad` is set"
 
 
 def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -81,8 +85,10 @@ def check_requires_grad(migration: Migration, calls: list[tuple[Source, cst.Call
             parts = _gathered_parts(units, event)
             if not parts or not left_gathered(units, event, event.modules[0]):
                 continue
-            done.add(site.node)
-            if not _reshard(migration, units, site, parts):
+            if _reshard(migration, units, site, parts):
+                done.add(site.node)
+            elif not _reshard_in_caller(migration, units, event, parts):
+                done.add(site.node)
                 reason = REQUIRES_GRAD_WHILE_GATHERED()
                 migration.blockers.append(Blocked(site.source, site.node, reason))
 
@@ -115,23 +121,72 @@ def _reshard(migration: Migration, units: Units, site: NodeSite, parts: list[str
             break
         if isinstance(outer, cst.FunctionDef | cst.ClassDef | cst.While):
             break
-    owners = {units.unit(part) for part in parts}
     while target is not None:
-        held = {
-            part
-            for value in migration.values(target)
-            if isinstance(value, ModuleValue)
-            for part in units.trace.submodules(value.id)
-        }
-        if None not in owners and owners <= held and is_repeatable(target):
-            text = expression(migration, source, target)
-            lines = reshard_loop(migration, source, statement, text)
-            migration.rewrite.insert_before(source, statement, lines)
-            title = "Reshard before `requires_grad` is set"
-            migration.step(source, site.node, title)
+        if _holds(migration, units, target, parts):
+            _insert(migration, source, statement, target)
+            migration.step(source, site.node, TITLE)
             return True
         target = target.value if isinstance(target, cst.Attribute) else None
     return False
+
+
+def _reshard_in_caller(
+    migration: Migration, units: Units, event: RequiresGradSet, parts: list[str]
+) -> bool:
+    """Insert the loop before the innermost call on the way to an event that has the model at hand.
+
+    The model must not run in that call, which might gather the parameters again.
+    """
+    called = [one for one in units.trace.of(Called) if computes(units.trace, one)]
+    for site in reversed(event.stack):
+        if not isinstance(site, NodeSite) or site.source not in migration.sources:
+            continue
+        source, statement = site.source, statement_of(site.source, site.node)
+        if any(site.node in _nodes(one.stack) for one in called) or not has_place(
+            source, site.node
+        ):
+            return False
+        for target in descend(site.node):
+            if isinstance(target, cst.Name | cst.Attribute):
+                if _holds(migration, units, target, parts):
+                    if migration.add_helper(f"reshard {source.path}", str(source.span(statement))):
+                        _insert(migration, source, statement, target)
+                        migration.step(source, site.node, TITLE)
+                    return True
+    return False
+
+
+def _nodes(stack: Iterable[Site]) -> list[cst.CSTNode]:
+    return [one.node for one in stack if isinstance(one, NodeSite)]
+
+
+def _holds(
+    migration: Migration, units: Units, target: cst.BaseExpression, parts: list[str]
+) -> bool:
+    """Whether an expression has modules that certainly hold the units of some parts.
+
+    The wrapped model holds all of its units, also those that are not known.
+    """
+    wraps = [units.outermost_wrap(part) for part in parts]
+    owners = {
+        units.unit(part) or (wrap.inner if wrap is not None else None)
+        for part, wrap in zip(parts, wraps, strict=True)
+    }
+    held = {
+        part
+        for value in migration.values(target)
+        if isinstance(value, ModuleValue)
+        for part in units.trace.submodules(value.id)
+    }
+    return None not in owners and owners <= held and is_repeatable(target)
+
+
+def _insert(
+    migration: Migration, source: Source, statement: cst.CSTNode, target: cst.BaseExpression
+) -> None:
+    text = expression(migration, source, target)
+    lines = reshard_loop(migration, source, statement, text)
+    migration.rewrite.insert_before(source, statement, lines)
 
 
 def _base(node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import fresh
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
+from fsdplint.syntax.layout import statement_of
 
 
 def reshard_loop(migration: Migration, source: Source, at: cst.CSTNode, model: str) -> list[str]:
@@ -21,3 +25,11 @@ def reshard_loop(migration: Migration, source: Source, at: cst.CSTNode, model: s
         f"\tif isinstance({one}, {kind}):",
         f"\t\t{one}.reshard()",
     ]
+
+
+def has_place(source: Source, node: cst.CSTNode) -> bool:
+    """Whether a line before the statement of a call runs right before the call, each time."""
+    statement = statement_of(source, node)
+    around = itertools.takewhile(lambda one: one is not statement, ancestors(source, node))
+    repeated = isinstance(statement, cst.While | cst.FunctionDef | cst.ClassDef)
+    return not repeated and not any(isinstance(one, cst.Lambda | cst.BaseComp) for one in around)

@@ -235,15 +235,66 @@ def test_where_nothing_is_gathered_nothing_is_added(code: str, tmp_path: Path) -
     assert "reshard()" not in after
 
 
+CHOICE = EPOCHS.replace(
+    "dist.init",
+    "def unfreeze(part):\n    part.requires_grad_(True)\n\n\ndist.init",
+    1,
+)
+START = CHOICE.index("        for parameter in")
+END = CHOICE.index("    model.train()")
+
+
 def test_a_choice_out_of_reach_of_the_model_blocks(tmp_path: Path) -> None:
-    start = EPOCHS.index("        for parameter in")
-    end = EPOCHS.index("    model.train()")
-    code = EPOCHS[:start] + "        unfreeze(model.encoder[0])\n" + EPOCHS[end:]
-    code = code.replace(
-        "dist.init",
-        "def unfreeze(part):\n    part.requires_grad_(True)\n\n\ndist.init",
-        1,
+    for lines in (
+        "        part = model.encoder[0]\n        unfreeze(part)\n",
+        "        def later(whole):\n            with torch.no_grad():\n                whole(x)\n"
+        "            part = whole.encoder[0]\n            unfreeze(part)\n\n"
+        "        later(model)\n",
+    ):
+        found, _ = plan(tmp_path, CHOICE[:START] + lines + CHOICE[END:])
+        (blocker,) = found.blockers
+        assert "keeps gathered after an evaluation" in blocker.reason
+
+
+METHOD = """\
+
+    def unfreeze(self):
+        for parameter in self.encoder.parameters():
+            parameter.requires_grad = True
+"""
+
+
+def test_a_function_chooses_gradients_after_an_evaluation(
+    tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    code = CHOICE[:START] + "        unfreeze(model.encoder[0])\n" + CHOICE[END:]
+    found, after = plan(tmp_path, code)
+    assert not found.blockers
+    assert "module.reshard()\n        unfreeze(model.encoder[0])\n" in after
+    old, new = two_ranks.run(code), two_ranks.run(after)
+    assert old.status == new.status == "ok", f"{old}\n{new}"
+    assert "1 0.0" in old.stdout and new.stdout == old.stdout
+
+
+def test_a_method_in_another_file_chooses_gradients(tmp_path: Path) -> None:
+    net, rest = EPOCHS[: EPOCHS.index("dist.init")], EPOCHS[EPOCHS.index("dist.init") :]
+    head, net = (
+        net[: net.index("class Net")],
+        net[net.index("class Net") :].rstrip() + "\n" + METHOD,
     )
-    found, _ = plan(tmp_path, code)
-    (blocker,) = found.blockers
-    assert "keeps gathered after an evaluation" in blocker.reason
+    (tmp_path / "net.py").write_text("import torch.nn as nn\n\n\n" + net, encoding="utf-8")
+    start, end = rest.index("        for parameter in"), rest.index("    model.train()")
+    call = "        model.module.unfreeze()\n"
+    path = tmp_path / "train.py"
+    path.write_text(
+        head + "from net import Net\n\n" + rest[:start] + call + rest[end:], encoding="utf-8"
+    )
+    program = load([path])
+    (found,) = plans_of(program)
+    assert not found.blockers
+    whole = Fix(
+        "", Safety.SAFE, found.edits, found.imports, found.group, found.maybe_unused_imports
+    )
+    texts = apply(program.sources, [whole]).texts
+    assert "module.reshard()\n        model.unfreeze()\n" in texts[str(path)]
+    assert set(texts) == {str(path)}

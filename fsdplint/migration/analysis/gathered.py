@@ -48,7 +48,7 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
             return True
         case Called():
             outermost = event.inside is None and units.trace.related(event.module, model)
-            return outermost and _computes(units.trace, event)
+            return outermost and computes(units.trace, event)
         case Fsdp1Used():  # the migration shards the model again before such a call
             api, module = event.api, event.module
             return "optim" in api and module is not None and units.trace.related(module, model)
@@ -61,7 +61,7 @@ def _gathers_or_shards(units: Units, event: Event, model: str) -> bool:
     return False
 
 
-def _computes(trace: Trace, event: Called) -> bool:
+def computes(trace: Trace, event: Called) -> bool:
     """Whether a call runs a forward, which a method such as `get_layers` does not.
 
     Unknown code that the method gives a module to may do it.

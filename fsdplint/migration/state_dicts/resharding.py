@@ -7,7 +7,6 @@ over gathered parameters never updates the shards. So the model is sharded again
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
@@ -18,10 +17,9 @@ from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import STATE_WHILE_GATHERED
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.reshard_loop import reshard_loop
+from fsdplint.migration.reshard_loop import has_place, reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
 from fsdplint.trace import Event, Fsdp1Used, OptimizerBuilt, StateLoaded, StateTaken, Trace
 
@@ -47,7 +45,7 @@ def reshard_before(
     ]
     if not roots:
         return False
-    if not is_repeatable(model) or not _has_place(source, node):
+    if not is_repeatable(model) or not has_place(source, node):
         raise Blocked(source, node, STATE_WHILE_GATHERED())
     text = expression(migration, source, model)
     if all(roots) and migration.wrapping_of(model) == "always":
@@ -57,14 +55,6 @@ def reshard_before(
     comment = "# A forward without a backward leaves parameters gathered."
     migration.rewrite.insert_before(source, statement_of(source, node), [comment, *lines])
     return True
-
-
-def _has_place(source: Source, node: cst.CSTNode) -> bool:
-    """Whether a line before the statement of a call runs right before the call, each time."""
-    statement = statement_of(source, node)
-    around = itertools.takewhile(lambda one: one is not statement, ancestors(source, node))
-    repeated = isinstance(statement, cst.While | cst.FunctionDef | cst.ClassDef)
-    return not repeated and not any(isinstance(one, cst.Lambda | cst.BaseComp) for one in around)
 
 
 def _gathered(
