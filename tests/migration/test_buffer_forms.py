@@ -203,3 +203,10 @@ def test_buffers_that_are_saved_in_low_precision_are_noted(
     found, _ = plan(tmp_path, BUFFERS.replace("SAVED", saved))
     assert not found.blockers
     assert any("saved in the low precision" in note.text for note in found.notes) is noted
+
+
+def test_buffers_that_stay_in_float32_are_not_noted(tmp_path: Path) -> None:
+    body = BUFFERS.replace("torch.bfloat16", "torch.float32")
+    found, _ = plan(tmp_path, body.replace("SAVED", "torch.save(model.state_dict(), 'x.pt')"))
+    assert not found.blockers
+    assert not any("saved in the low precision" in note.text for note in found.notes)

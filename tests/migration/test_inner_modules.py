@@ -147,3 +147,17 @@ def test_another_model_of_ddp(tmp_path: Path) -> None:
     """
     text = migrated(tmp_path, textwrap.dedent(body))
     assert "print(model.blocks, other.module.blocks)" in text
+
+
+def test_arms_that_go_on_in_the_same_way(tmp_path: Path) -> None:
+    body = """
+    def first_layer(model):
+        return model.module.blocks[0].linear if isinstance(model, FSDP) else model.{0}
+
+
+    print(first_layer(FSDP(Net())), first_layer(Net()))
+    """
+    text = migrated(tmp_path, body.replace("{0}", "blocks[0].linear"))
+    assert "    return model.blocks[0].linear\n" in text and "isinstance" not in text
+    text = migrated(tmp_path, body.replace("{0}", "blocks[1].linear"))
+    assert "model.blocks[0].linear if isinstance(model, FSDPModule) else model.blocks[1]" in text

@@ -603,3 +603,25 @@ def test_a_test_of_the_name_of_the_class(tmp_path: Path) -> None:
     )
     assert "return model.module\n" in text
     assert "hasattr" not in text
+
+
+def test_a_strategy_of_a_setting_is_noted(tmp_path: Path) -> None:
+    setting = """
+    from dataclasses import dataclass
+
+
+    @dataclass
+    class Settings:
+        strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP
+
+
+    model = FSDP(Net(), sharding_strategy=Settings().strategy)
+    """
+    variable = """
+    strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP
+    model = FSDP(Net(), sharding_strategy=strategy)
+    """
+    for body, noted in ((setting, True), (variable, False)):
+        found, _ = plan(tmp_path, body)
+        assert not found.blockers
+        assert any("command line or from settings" in one.text for one in found.notes) is noted

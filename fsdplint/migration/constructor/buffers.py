@@ -74,7 +74,7 @@ class Buffers:
             keywords.buffers_as, keywords.buffers_to = "param_dtype", choice
         else:
             raise Blocked(self.source, value, BUFFER_DTYPE_UNKNOWN())
-        if not any(
+        if all(map(self._casts_to_float32, found)) or not any(
             STATE_CALLS.search(source.text) for source in self.migration.program.sources.values()
         ):
             return
@@ -84,6 +84,10 @@ class Buffers:
             value,
             detail="FSDP1 saved the same rounded values in the original type.",
         )
+
+    def _casts_to_float32(self, call: cst.Call) -> bool:
+        dtype = arguments(call, PARAMETERS)[0].get("buffer_dtype")
+        return dtype is not None and self.migration.symbol(dtype.value) == "torch.float32"
 
     def _choice(self, found: set[cst.Call]) -> str:
         """The dtype of buffers by the `param_dtype` of the policy that is used; "" if it is not known.

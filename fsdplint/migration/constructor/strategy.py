@@ -16,6 +16,7 @@ from fsdplint.fixes.no_sync import negation
 from fsdplint.fixes.syntax import substitute
 from fsdplint.interpreter.values import Symbol
 from fsdplint.migration import symbols
+from fsdplint.migration.analysis.class_hierarchy import class_around
 from fsdplint.migration.analysis.parameters import function_of_parameter, origins
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
@@ -77,7 +78,8 @@ def to_string(migration: Migration, source: Source, node: cst.CSTNode, name: str
         migration.substitute(source, node, string_literal(source, member.removesuffix(".name")))
     elif not member and annotation is not None:
         migration.substitute(source, node, "str")
-        if isinstance(source.parent(annotation), cst.AnnAssign):
+        field = source.parent(annotation)
+        if isinstance(field, cst.AnnAssign) and class_around(source, field) is not None:
             migration.note(
                 "a strategy from the command line or from settings has to be the member's name",
                 source,

@@ -28,6 +28,10 @@ DDP = (
     "torch.nn.parallel.distributed.DistributedDataParallel",
 )
 TITLE = "Use the model itself"
+# Methods of models that other parts of the migration rewrite.
+REWRITTEN = re.compile(
+    r"\.(forward|apply|no_sync|clip_grad_norm_|\w*(state_dict|parameters|modules))\b"
+)
 
 
 def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribute) -> None:
@@ -39,7 +43,7 @@ def rewrite_inner_module(migration: Migration, source: Source, node: cst.Attribu
     choice = _isinstance_choice(migration, source, node)
     if choice is not None:
         migration.account_for(source, choice.test)
-        migration.substitute(source, choice, migration.text(source, node.value))
+        migration.substitute(source, choice, migration.text(source, choice.orelse))
         migration.step(source, node, TITLE)
         return
     if isinstance(source.parent(node), cst.AssignTarget):
@@ -250,12 +254,23 @@ def _assignment(source: Source, line: cst.CSTNode) -> tuple[str, str]:
 def _isinstance_choice(
     migration: Migration, source: Source, node: cst.Attribute
 ) -> cst.IfExp | None:
-    """The expression `x.module if isinstance(x, FSDP) else x` around a node, which is `x` in FSDP2."""
-    parent = source.parent(node)
-    if not isinstance(parent, cst.IfExp) or parent.body is not node:
+    """The expression `x.module if isinstance(x, FSDP) else x` around a node, which is `x` in FSDP2.
+
+    Both arms may go on in the same way: `x.module.head() if isinstance(x, FSDP) else x.head()`.
+    """
+    whole: cst.BaseExpression = node
+    parent = source.parent(whole)
+    while (isinstance(parent, cst.Attribute | cst.Subscript) and parent.value is whole) or (
+        isinstance(parent, cst.Call) and parent.func is whole
+    ):
+        whole, parent = parent, source.parent(parent)
+    if not isinstance(parent, cst.IfExp) or parent.body is not whole:
         return None
     test = parent.test
     model = source.code(node.value)
+    rest = source.code(whole).removeprefix(source.code(node))
+    if REWRITTEN.search(rest):
+        return None
     if (
         isinstance(test, cst.Call)
         and isinstance(test.func, cst.Name)
@@ -263,7 +278,7 @@ def _isinstance_choice(
         and len(test.args) == 2
         and source.code(test.args[0].value) == model
         and migration.fsdp1(test.args[1].value) == FSDP
-        and source.code(parent.orelse) == model
+        and source.code(parent.orelse) == model + rest
     ):
         return parent
     return None
