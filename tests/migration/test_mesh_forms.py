@@ -90,6 +90,17 @@ FORMS = {
         other = fully_shard(Net(), reshard_after_forward=False)
         """,
     ),
+    "a group that is always None": (
+        """
+        group = None
+        model = FSDP(Net(), process_group=group, sharding_strategy=ShardingStrategy.FULL_SHARD)
+        print(model.process_group.size())
+        """,
+        """
+        model = fully_shard(Net())
+        print(dist.group.WORLD.size())
+        """,
+    ),
     "the group of all ranks, and a strategy that replicates": (
         "model = FSDP(\n    Net(), process_group=dist.group.WORLD,\n"
         "    sharding_strategy=ShardingStrategy.NO_SHARD,\n)",

@@ -23,10 +23,12 @@ GROUPS = (
 def names_all_ranks(
     migration: Migration, source: Source, values: Mapping[str, cst.BaseExpression]
 ) -> bool:
-    """Whether the `process_group` among some arguments of FSDP1 certainly is that of all ranks."""
+    """Whether the `process_group` among some arguments of FSDP1 is certainly None, or that of all ranks."""
     group, chosen = values.get("process_group"), values.get("sharding_strategy")
     if group is None:
         return False
+    if is_always_none(source, group):
+        return True
     if chosen is not None and not is_constant(chosen, "None"):
         name = strategy.literal(migration, chosen)
         found = {name} if name else strategy.choices(migration, chosen)
@@ -40,3 +42,11 @@ def names_all_ranks(
     if isinstance(group, cst.Call):
         return not group.args and migration.symbol(group.func) in GROUPS
     return migration.symbol(group) in GROUPS
+
+
+def is_always_none(source: Source, value: cst.BaseExpression) -> bool:
+    """Whether an expression is None, or a variable that is None wherever it is assigned."""
+    if isinstance(value, cst.Name) and value.value != "None":
+        made = definitions(source, value)
+        return bool(made) and all(is_constant(one.value, "None") for one in made or ())
+    return is_constant(value, "None")

@@ -17,6 +17,7 @@ from fsdplint.migration.blockers.training import (
     MEMBER_BY_NAME,
 )
 from fsdplint.migration.constructor import meshes, strategy
+from fsdplint.migration.constructor.all_ranks import is_always_none
 from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS, WRAPPER_METHODS
 from fsdplint.migration.rewriters import rewrites_member
@@ -77,7 +78,7 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
     texts: set[str | None] = set()
     for other, call in calls:
         named, rest = arguments(call, PARAMETERS)
-        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        given = {k: v.value for k, v in named.items() if not is_always_none(other, v.value)}
         kind = given.get("sharding_strategy")
         group = given.get("process_group")
         if rest or (
@@ -113,14 +114,14 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
         return None
     chosen: set[str] = set()
     found = [
-        call
+        (other, call)
         for other in migration.sources
         for call in nodes(other)
         if isinstance(call, cst.Call) and _configures_sharding(migration, call)
     ]
-    for call in found:
+    for other, call in found:
         named, rest = arguments(call, PARAMETERS)
-        given = {k: v.value for k, v in named.items() if not is_constant(v.value, "None")}
+        given = {k: v.value for k, v in named.items() if not is_always_none(other, v.value)}
         if (
             rest
             or "process_group" in given
