@@ -625,3 +625,28 @@ def test_a_strategy_of_a_setting_is_noted(tmp_path: Path) -> None:
         found, _ = plan(tmp_path, body)
         assert not found.blockers
         assert any("command line or from settings" in one.text for one in found.notes) is noted
+
+
+def test_comments_on_a_variable_that_is_deleted(tmp_path: Path) -> None:
+    body = """
+    # The number of epochs.
+    epochs = 3
+
+    # Shard everything.
+    # See the paper.
+    strategy = ShardingStrategy.FULL_SHARD  # or SHARD_GRAD_OP
+
+    # Settings
+    prefetch = BackwardPrefetch.BACKWARD_PRE
+    steps = 4
+    model = FSDP(Net(), sharding_strategy=strategy, backward_prefetch=prefetch)
+    """
+    after = """
+    # The number of epochs.
+    epochs = 3
+
+    # Settings
+    steps = 4
+    model = fully_shard(Net())
+    """
+    assert migrated(tmp_path, body) == textwrap.dedent(after)

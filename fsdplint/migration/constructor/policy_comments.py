@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.migration.constructor.paragraphs import (
+    comment_lines,
+    delete_comments,
+    span_of_lines,
+)
 from fsdplint.migration.constructor.policy import Policy
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -13,8 +18,6 @@ from fsdplint.syntax.layout import (
     blank_lines_after,
     comments_at,
     descend,
-    line_end,
-    line_of,
     statement_of,
 )
 
@@ -25,7 +28,7 @@ def comments_above_loop(policy: Policy, source: Source, call: cst.Call) -> list[
     for one, definition in policy.variables:
         if one is source and _is_paragraph(source, call, definition.statement):
             if not _is_directly_before(source, call, definition.statement):
-                lines = _comment_lines(source, definition.statement)
+                lines = comment_lines(source, definition.statement)
                 found += [source.line(number).strip() for number in lines]
     return found
 
@@ -35,54 +38,32 @@ def move_comments(migration: Migration, policy: Policy, source: Source, call: cs
     for one, definition in policy.variables:
         if one is not source or not _is_paragraph(source, call, definition.statement):
             continue
-        start, end = _span(source, definition.statement)
+        end = span_of_lines(source, definition.statement)[1]
         below = blank_lines_after(source, end)
         if _is_directly_before(source, call, definition.statement):
             if below:
                 migration.rewrite.delete(source, end, below[-1])
             continue
-        lines = _comment_lines(source, definition.statement)
-        first = start
-        for _ in lines:
-            first = source.line_start(first - 1)
-        while first and not source.line(source.position(first - 1)[0]).strip():
-            first = source.line_start(first - 1)  # the blank lines below stay
-        migration.rewrite.delete(source, first, start)
+        delete_comments(migration, source, definition.statement)
 
 
 def _is_paragraph(source: Source, call: cst.Call, statement: cst.CSTNode) -> bool:
     """Whether comments stand above a policy in the function of a call, and only for it."""
     if function_around(source, statement) is not function_around(source, call):
         return False
-    if not isinstance(statement, cst.BaseSmallStatement) or not _comment_lines(source, statement):
+    if not isinstance(statement, cst.BaseSmallStatement) or not comment_lines(source, statement):
         return False
     if not isinstance(source.parent(statement), cst.SimpleStatementLine):
         return False
-    return bool(blank_lines_after(source, _span(source, statement)[1]))
+    return bool(blank_lines_after(source, span_of_lines(source, statement)[1]))
 
 
 def _is_directly_before(source: Source, call: cst.Call, statement: cst.CSTNode) -> bool:
     """Whether only blank lines are between a policy and the statement of a call."""
-    end = _span(source, statement)[1]
+    end = span_of_lines(source, statement)[1]
     below = blank_lines_after(source, end)
     other = source.span(statement_of(source, call))[0]
     return source.line_start(other) == (below[-1] if below else end)
-
-
-def _comment_lines(source: Source, statement: cst.CSTNode) -> list[int]:
-    """The numbers of the lines of comments directly above a statement."""
-    found: list[int] = []
-    number = source.position(source.span(statement)[0])[0] - 1
-    while number > 0 and source.line(number).lstrip().startswith("#"):
-        found.insert(0, number)
-        number -= 1
-    return found
-
-
-def _span(source: Source, statement: cst.CSTNode) -> tuple[int, int]:
-    """The lines of a statement, as offsets."""
-    start, end = source.span(line_of(source, statement))
-    return source.line_start(start), line_end(source, end)[1]
 
 
 def comments_in_policy(policy: Policy, source: Source) -> list[str]:

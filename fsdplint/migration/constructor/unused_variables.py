@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.fixes.syntax import is_within
 from fsdplint.migration.analysis.variables import definitions, home_of, reads
+from fsdplint.migration.constructor.paragraphs import delete_comments_of
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import elements
@@ -58,7 +59,8 @@ def delete_variable(migration: Migration, source: Source, name: cst.Name) -> Non
         migration.delete_statement(source, block)
     for statement in statements:
         if not any(is_within(source, statement, block) for block in blocks):
-            migration.delete_statement(source, statement)
+            migration.delete_statement(source, statement, comments=False)
+            delete_comments_of(migration, source, statement)
 
 
 def delete_table(migration: Migration, source: Source, value: cst.BaseExpression) -> None:
