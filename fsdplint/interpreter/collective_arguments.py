@@ -33,9 +33,9 @@ def wrong_argument(run: Run, api: str, call: Call) -> str:
 
     "one tensor": all results go to the same tensor. "list": each rank passes what only one may.
     "unread": nothing reads what the other ranks receive. "rank": a rank that only one of several
-    groups has sends or receives.
+    groups has sends or receives. Which ranks call a function that no program calls is not known.
     """
-    if call.open or run.ranks() is not Ranks.ALL:
+    if call.open or run.first_event or run.ranks() is not Ranks.ALL:
         return ""
     if api in _LISTS:
         given = run.settle(call.arg(_LISTS[api], "tensor_list") or Const(None))

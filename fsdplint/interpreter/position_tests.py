@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.ranks import depends_on_process
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition, RankValue
 from fsdplint.interpreter.values import constant
+from fsdplint.source.positions import descend
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Guard
+from fsdplint.trace import Guard, Ranks
 
 OTHER_GROUP = "?"
 
@@ -20,6 +22,20 @@ def tested_position(run: Run) -> str:
     """
     found = (_dimension(run, entry.guard) for entry in reversed(run.guards))
     return next((dimension for dimension in found if dimension), "")
+
+
+def on_some_ranks(run: Run) -> bool:
+    """Whether only some ranks may be here: by their number, or by their place in a mesh."""
+    if not run.guards:
+        return False
+    return run.ranks() is not Ranks.ALL or any(_tests_place(run, e.guard) for e in run.guards)
+
+
+def _tests_place(run: Run, guard: Guard) -> bool:
+    if not isinstance(guard.site, NodeSite) or not isinstance(guard.site.node, cst.BaseExpression):
+        return False
+    values = (run.evaluations.get(part) for part in descend(guard.site.node))
+    return any(one is not None and depends_on_process(one) for one in values)
 
 
 def _dimension(run: Run, guard: Guard) -> str:

@@ -14,6 +14,7 @@ PROGRAM = """\
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 
@@ -62,6 +63,12 @@ def test_lists_that_nothing_reads(tmp_path: Path, share: str, found: bool) -> No
     assert codes(tmp_path, share=share) == ({"FSDP523"} if found else set())
 
 
+def test_lists_in_functions_that_no_program_calls(tmp_path: Path) -> None:
+    sender = "def send(answer):\n    box = [answer]\n    dist.broadcast_object_list(box, src=0)\n"
+    assert codes(tmp_path, body=sender) == set()
+    assert codes(tmp_path, body=f"{sender}send(rows)") == {"FSDP523"}
+
+
 @pytest.mark.parametrize(
     ("parts", "found"),
     [
@@ -69,10 +76,16 @@ def test_lists_that_nothing_reads(tmp_path: Path, share: str, found: bool) -> No
         (f"[{EMPTY} for _ in range(ranks)] if number == 0 else None", False),
         (f"[{EMPTY} for _ in range(ranks if number == 0 else 0)]", False),
         (f"[{EMPTY}] * ranks if not number else []", False),
+        (f"[{EMPTY} for _ in range(2)] if place == 0 else None", False),
+        (f"[{EMPTY}, {EMPTY}] if place == 0 else None", False),
+        (f"[{EMPTY}, {EMPTY}] if mesh.size() > 1 else None", True),
+        (f"None\nif place == 0:\n    parts = [{EMPTY}, {EMPTY}]", False),
     ],
 )
 def test_lists_of_one_rank(tmp_path: Path, parts: str, found: bool) -> None:
-    body = f"parts = {parts}\ndist.gather(rows, parts)"
+    mesh = "mesh = init_device_mesh('cpu', (2, 2), mesh_dim_names=('dp', 'tp'))['tp']\n"
+    place = "place = mesh.get_local_rank()\n"
+    body = f"{mesh}{place}parts = {parts}\ndist.gather(rows, parts)"
     assert codes(tmp_path, body=body) == ({"FSDP523"} if found else set())
 
 

@@ -102,6 +102,15 @@ def test_one_rank_of_each_machine() -> None:
     assert lines(trace("some(rank % 2 == 0): barrier")) == []
 
 
+def test_a_rank_that_tells_the_other_ranks_of_its_machine_what_to_run() -> None:
+    sides = "node(rank == 0): broadcast", "node(rank != 0): broadcast"
+    both = trace(*sides, "node(rank != 0): broadcast_object_list")
+    assert lines(both) == [3]
+    further = Guard(GuardKind.VARYING, "command == 1", True)
+    both.events[2].guards = (*both.events[2].guards, further)
+    assert lines(both) == []
+
+
 def test_a_forward_inside_a_forward_is_one_collective() -> None:
     result = Trace(producer="static")
     result.modules = {

@@ -19,6 +19,7 @@ from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.parameter_keys import note_each_key
+from fsdplint.interpreter.position_tests import on_some_ranks
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import (
@@ -29,7 +30,6 @@ from fsdplint.interpreter.torch_values import (
     StateValue,
 )
 from fsdplint.interpreter.values import Const, Dict, Scope, Sequence, Value
-from fsdplint.trace import Ranks
 
 
 @evaluates(cst.ListComp)
@@ -93,7 +93,7 @@ def _comprehension(
     source: Value | None = None,
 ) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), every=True, made_at=run.steps)
-    result.chosen = bool(run.guards) and run.ranks() is not Ranks.ALL
+    result.chosen = on_some_ranks(run)
     frame = run.frames[-1]
     scope = Scope(run.source, run.scope, "function", run.scope.module_name)
     inner = Frame(frame.function, scope, frame.receiver, frame.owner, of_comprehension=True)

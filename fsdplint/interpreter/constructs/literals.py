@@ -13,6 +13,7 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_dicts import dict_to_read
+from fsdplint.interpreter.position_tests import on_some_ranks
 from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import (
     depends_on_process,
@@ -36,7 +37,6 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Ranks
 
 
 @evaluates(cst.Integer)
@@ -144,7 +144,7 @@ def eval_set(run: Run, node: cst.Set) -> Value:
 
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
-    result.chosen = bool(run.guards) and run.ranks() is not Ranks.ALL
+    result.chosen = on_some_ranks(run)
     begin = len(run.decisions.asked)
     for element in node.elements:
         value = run.eval(element.value)

@@ -176,6 +176,7 @@ def _without_counterpart(
             and rank_test(other) != rank_test(event)
             for other in (*one, *others, *some)
         )
+        and not follows_messages(event, some)
     ]
     return of_each_node + [
         event
