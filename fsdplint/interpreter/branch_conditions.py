@@ -279,6 +279,7 @@ def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) 
         one_of_node=test.each_node and holds is test.one_is,
         rank=test.number,
         in_turn=test.in_turn,
+        loop=test.loop,
     )
 
 

@@ -13,6 +13,7 @@ from fsdplint.interpreter.choices import certainly_lacks
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
+from fsdplint.interpreter.position_tests import changing_loop
 from fsdplint.interpreter.rank_local import derive_rank_local, local_of, own_truth
 from fsdplint.interpreter.rank_tests import NEGATED, compare_rank, mirror, test_choice
 from fsdplint.interpreter.ranks import LAUNCHED, WORLD_SIZE, assumed_rank, note_rank_use
@@ -110,7 +111,11 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     if isinstance(left, RankValue):
         if constant(right) == 0:
             note_rank_use(run, node, left)
-        return compare_rank(left, op, right)
+        by_rank = compare_rank(left, op, right)
+        if isinstance(by_rank, RankTest) and isinstance(op, _EQUALITIES):
+            by_rank.loop = changing_loop(run, node)
+            by_rank.in_turn = by_rank.in_turn or by_rank.loop is not None
+        return by_rank
     if isinstance(op, _EQUALITIES) and _never_equal(run, left, right):
         return Unknown(varying=True)
     if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):

@@ -1,4 +1,8 @@
-"""Tests of the position of a rank in its group, by which ranks of other groups go the same way."""
+"""Tests of the position of a rank: in its group, and among the turns of a loop.
+
+By the first, ranks of other groups go the same way. By the second (`i % world_size == rank`), each
+rank has turns of its own.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +63,20 @@ def _dimension(run: Run, guard: Guard) -> str:
         return position.dimension
     in_group = isinstance(position, RankValue) and position.scope == "group"
     return OTHER_GROUP if in_group else ""
+
+
+def changing_loop(run: Run, node: cst.CSTNode) -> NodeSite | None:
+    """The loop around code that changes a name in each turn that the code reads."""
+    names = {part.value for part in descend(node) if isinstance(part, cst.Name)}
+    outer = run.source.parent(node)
+    while outer is not None and not isinstance(outer, cst.FunctionDef | cst.Lambda):
+        if isinstance(outer, cst.For | cst.While) and names & _changed_by_turn(outer):
+            return run.site(outer)
+        outer = run.source.parent(outer)
+    return None
+
+
+def _changed_by_turn(loop: cst.For | cst.While) -> set[str]:
+    targets: list[cst.CSTNode] = [loop.target] if isinstance(loop, cst.For) else []
+    targets += [part.target for part in descend(loop.body) if isinstance(part, cst.AugAssign)]
+    return {part.value for one in targets for part in descend(one) if isinstance(part, cst.Name)}

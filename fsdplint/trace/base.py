@@ -89,7 +89,7 @@ class Guard:
     one_of_node: whether it tests for this one rank of each machine, and not for the others.
     rank: the rank that a test of the rank tells from the others; None if unknown.
     in_turn: whether the ranks pass a test of the rank one after the other, each in a turn of a
-        loop.
+        loop. loop: this loop, if it is known.
     of_tensor: whether it tests one of several tensors, or its name: what holds for the tensor then
         need not hold for all of them.
     asks_for: the names of the attributes that it asks an object for, with `hasattr` or `getattr`;
@@ -111,6 +111,7 @@ class Guard:
     one_of_node: bool = field(default=False, compare=False)
     rank: int | None = field(default=None, compare=False)
     in_turn: bool = field(default=False, compare=False)
+    loop: Site | None = field(default=None, compare=False, repr=False)
     of_tensor: bool = field(default=False, compare=False)
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)
     predicate: Predicate | None = field(default=None, compare=False, repr=False)

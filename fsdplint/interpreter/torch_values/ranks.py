@@ -49,6 +49,7 @@ class RankTest(Value):
     one_is: its outcome on the one rank of each machine, if it is such a test.
     number: the rank that it tells from the others; None if unknown.
     in_turn: whether this is another rank in each turn of a loop.
+    loop: this loop, if it is known.
     """
 
     true_on: Ranks
@@ -57,6 +58,7 @@ class RankTest(Value):
     number: int | None = None
     one_is: bool = True
     in_turn: bool = False
+    loop: NodeSite | None = None
 
     def negate(self) -> RankTest:
         sides = self.false_on, self.true_on

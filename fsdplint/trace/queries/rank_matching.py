@@ -4,6 +4,8 @@ The ranks of a trace form two sides: the ranks of a rank test, and the other ran
 collectives of all ranks, the sequences of both sides are compared. A collective of one side without
 a counterpart (in order) is unmatched. So `if rank == 0: barrier() else: barrier()`
 matches, and so does "rank 0 first": `if rank != 0: barrier()`, the work, `if rank == 0: barrier()`.
+A collective that each rank runs in its own turns of a loop (`if i % world_size == rank:`) matches
+if the loop has no collective of all ranks.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from fsdplint.trace import (
     Gathered,
     GuardKind,
     Loaded,
+    Location,
     OptimizerBuilt,
     Ranks,
     Saved,
     Sharded,
+    Site,
     StateLoaded,
     StateTaken,
     Trace,
@@ -39,7 +43,11 @@ def unmatched_events(trace: Trace) -> list[Event]:
     one: list[Event] = []
     others: list[Event] = []
     some: list[Event] = []
-    for event in [*collectives(trace), None]:
+    found = collectives(trace)
+    in_turn = _in_own_turns(found)
+    for event in [*found, None]:
+        if event is not None and event.index in in_turn:
+            continue
         if event is not None and event.ranks.partial:
             {Ranks.ONE: one, Ranks.OTHERS: others}.get(event.ranks, some).append(event)
             continue
@@ -47,6 +55,33 @@ def unmatched_events(trace: Trace) -> list[Event]:
         one, others, some = [], [], []
     elsewhere = _of_unknown_groups(trace)
     return [event for event in result if _other_side(trace, event) not in elsewhere]
+
+
+def _in_own_turns(events: list[Event]) -> set[int]:
+    """The collectives that each rank runs in its own turns of loops without one of all ranks."""
+    found: dict[Site, list[Event]] = {}
+    for event in events:
+        tests = [g for g in event.guards if g.kind is GuardKind.RANK and g.ranks.partial]
+        if tests and all(guard.loop is not None for guard in tests):
+            assert tests[0].loop is not None
+            found.setdefault(tests[0].loop, []).append(event)
+    if not found:
+        return set()
+    of_all = [event for event in events if not event.ranks.partial]
+    return {
+        event.index
+        for loop, inside in found.items()
+        if not any(_is_in(loop.location(), event) for event in of_all)
+        for event in inside
+    }
+
+
+def _is_in(loop: Location, event: Event) -> bool:
+    """Whether code of a loop runs an event, or calls what runs it."""
+    places = (site.location() for site in (event.site, *event.stack))
+    return any(
+        place.path == loop.path and loop.line <= place.line <= loop.end_line for place in places
+    )
 
 
 _Side = tuple[object, Ranks, tuple[str, ...]]
