@@ -323,13 +323,15 @@ class GradientsZeroed(Event):
     """`optimizer.zero_grad()`
 
     unused: whether it drops gradients that nothing has used: the program has read or changed none
-        since the last backward pass, and no turn of the loop around it decides whether another
-        follows (static traces only).
+        since the last backward pass (static traces only).
+    retried: whether a turn of the loop around it decides whether another follows (static traces
+        only).
     """
 
     kind: ClassVar[str] = "gradients-zeroed"
     optimizer: str = reference(distinct=True)
     unused: bool = unrecorded("a recorder does not see what reads a gradient", default=False)
+    retried: bool = unrecorded("a recorder does not see the loop", default=False)
 
 
 @event

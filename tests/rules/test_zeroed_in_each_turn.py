@@ -189,3 +189,28 @@ def test_a_backward_pass_of_the_turns_with_a_step(tmp_path: Path) -> None:
     assert findings(tmp_path, EVERY_NTH.format(test=COUNTED, before="optimizer.step()")) == 0
     later = EVERY_NTH.replace("    optimizer.zero_grad()\n", "") + "        optimizer.zero_grad()\n"
     assert findings(tmp_path, later.format(test=COUNTED, before="")) == 0
+
+
+COUNTED = """
+micro, step = 0, 0
+while step < steps:
+    for batch in batches:
+        micro += 1
+        optimizer.zero_grad()
+        (model(batch).sum() / every).backward()
+        if micro % every == 0:
+            micro = 0
+            optimizer.step()
+            step += 1
+            if step >= steps:
+                break
+"""
+
+
+def test_a_loop_that_ends_with_the_last_step(tmp_path: Path) -> None:
+    numbers = "import sys\nevery, steps = int(sys.argv[1]), int(sys.argv[2])\n"
+    assert findings(tmp_path, numbers + COUNTED) == 1
+    once = COUNTED.replace("        optimizer.zero_grad()\n", "").replace(
+        "optimizer.step()\n", "optimizer.step()\n            optimizer.zero_grad()\n"
+    )
+    assert findings(tmp_path, numbers + once) == 0

@@ -104,10 +104,10 @@ def _step(run: Run, optimizer: OptimizerValue, call: Call) -> None:
 
 @method("OptimizerValue", "zero_grad")
 def zero_grad(run: Run, receiver: OptimizerValue, name: str, call: Call) -> Value:
-    retries = bool(run.own_turns) and run.own_turns[-1].may_end_early
-    unused = not retries and _are_unread(run)
+    retried = bool(run.own_turns) and run.own_turns[-1].may_end_early
+    unused = _are_unread(run)
     _note_reads(run)
-    run.emit(GradientsZeroed, call.node, optimizer=receiver.id, unused=unused)
+    run.emit(GradientsZeroed, call.node, optimizer=receiver.id, unused=unused, retried=retried)
     return Const(None)
 
 

@@ -159,7 +159,9 @@ def _turns_before(trace: Trace, step: OptimizerStepped) -> list[_Turn]:
 def _are_alike(turns: list[_Turn], step: OptimizerStepped) -> bool:
     """Whether the last two turns are those of one loop that a step certainly follows."""
     (first, one), (second, two) = turns[-2:]
-    if first.site != second.site or one.site != two.site or not second.unused:
+    if first.site != second.site or one.site != two.site:
+        return False
+    if not second.unused or second.retried:
         return False
     if first.stack != second.stack or first.callbacks != second.callbacks:
         return False
