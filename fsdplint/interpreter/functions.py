@@ -255,6 +255,8 @@ def _bind_parameters(
         else:
             typed = _library_object(function, param.annotation)
             scope.names[name] = typed or value_by_name(name, f"{function.name}({name})")
+            if type(scope.names[name]) is Unknown:
+                scope.names[name].default = function.defaults.get(name)
     if signature.star is not None:
         scope.names[signature.star] = Sequence(rest, "tuple", open_call)
     if signature.star_kwarg is not None:

@@ -108,6 +108,8 @@ def _goes_on(value: SchedulerValue, call: Call) -> bool:
     """Whether a scheduler gets, or may get, the epoch that it goes on from."""
     position = 2 if value.name.endswith(_THIRD) else 3
     given = call.arg(position, "last_epoch")
+    if isinstance(given, Unknown) and given.default is not None:
+        given = given.default  # of a parameter, unless settings give it
     return (
         call.open or len(call.args) > position + 1 or (given is not None and constant(given) != -1)
     )

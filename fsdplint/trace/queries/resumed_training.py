@@ -124,13 +124,25 @@ def dropped_conversions(trace: Trace) -> Iterator[tuple[Fsdp1Used, OptimizerBuil
 
 
 def restores(trace: Trace, built: Event) -> bool:
-    """Whether a trace loads a state into a part that is built at the place of another one."""
-    names = {part.name for part in _parts(trace) if part.built.site == built.site}
+    """Whether a trace loads a state into a part that is built at the place of another one.
+
+    Two programs may use one function that builds such parts, and only one of them restores it.
+    """
+    begin = _begin(built)
+    same = (one for one in _parts(trace) if one.built.site == built.site)
+    names = {part.name for part in same if _begin(part.built) == begin}
+    if not names:
+        return False
     if any(event.into in names for event in _loads(trace)):
         return True
     return isinstance(built, OptimizerBuilt) and any(
         event.api == "set_state_dict" for event in trace.of(StateLoaded)
     )
+
+
+def _begin(built: Event) -> str:
+    """The file from which a program comes to where it builds a part."""
+    return built.stack[0].path if built.stack else built.site.path
 
 
 def _parts(trace: Trace) -> Iterator[Part]:
