@@ -301,6 +301,19 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
             for entry in entries:
                 self.guards = [e for e in self.guards if e is not entry]
 
+    @contextmanager
+    def without_guards(self, entries: Sequence[GuardEntry]) -> Iterator[None]:
+        """A context whose code is executed also where these guards do not hold."""
+        before = self.guards
+        if entries:
+            self.guards = [e for e in before if all(e is not one for one in entries)]
+        try:
+            yield
+        finally:
+            if entries:
+                known = {id(entry) for entry in before}
+                self.guards = [*before, *(e for e in self.guards if id(e) not in known)]
+
     def leave_guards(self, guards: Iterable[tuple[Guard, str]], until: str) -> None:
         """Keep guards until the end of the loop body or function."""
         self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import events, program
+from programs import events, findings, program
 
-from fsdplint.trace import Called
+from fsdplint.trace import Called, Ranks
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 
 HEAD = """\
@@ -64,3 +64,13 @@ def test_a_generator_of_own_elements(tmp_path: Path) -> None:
     code += "for row in own(ranks, rank):\n    model(row)\n"
     assert events(program(tmp_path, code, header=HEAD), Called)
     assert apart(tmp_path, code) == []
+
+
+def test_all_ranks_use_the_elements_of_a_generator(tmp_path: Path) -> None:
+    own = OWN.replace("\n", "\n    ")
+    code = f"def own(ranks, rank):\n    {own}    yield row\n"
+    code += "for row in own(ranks, rank):\n    {test}model(row)\n"
+    found = events(program(tmp_path, code.format(test=""), header=HEAD), Called)
+    assert {event.ranks for event in found} == {Ranks.ALL}
+    skipped = program(tmp_path, code.format(test="if row.sum() > 0: "), header=HEAD)
+    assert [one.rule.code for one in findings(skipped, "FSDP501")] == ["FSDP501"]

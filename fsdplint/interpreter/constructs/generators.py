@@ -5,10 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter.dispatch import evaluates
-from fsdplint.interpreter.frames import Frame
+from fsdplint.interpreter.frames import Frame, GuardEntry
 from fsdplint.interpreter.iteration import covers, visit
+from fsdplint.interpreter.rank_local import own_data
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, Unknown, Value
+from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import GuardKind
 
 
@@ -29,7 +32,9 @@ def eval_yield(run: Run, node: cst.Yield) -> Value:
 def _give(run: Run, frame: Frame, value: Value) -> None:
     """Yield a value from the function of a frame."""
     if frame.on_yield is not None:
-        frame.on_yield(value)
+        turns = [entry for entry in run.guards if _is_own_turn(frame, entry)]
+        with run.without_guards(turns):
+            frame.on_yield(_own(run, turns[0], value) if turns else value)
         return
     outside = {id(entry) for entry in frame.guards_outside}
     varies = any(
@@ -37,3 +42,25 @@ def _give(run: Run, frame: Frame, value: Value) -> None:
     )
     frame.yields_open = frame.yields_open or varies or run.loop_depth > frame.loop_depth
     frame.yields.append(value)
+
+
+def _is_own_turn(frame: Frame, entry: GuardEntry) -> bool:
+    """Whether each rank takes turns of its own, by a test in a loop of a generator.
+
+    All ranks execute what gets the values: it cannot tell which turns they come from.
+    """
+    guard = entry.guard
+    if guard.kind is not GuardKind.RANK or guard.loop is None:
+        return False
+    return all(entry is not outer for outer in frame.guards_outside)
+
+
+def _own(run: Run, entry: GuardEntry, value: Value) -> Value:
+    """What each rank gets for itself in its turns."""
+    source = entry.guard.site
+    if isinstance(source, NodeSite):
+        for part in value.items if isinstance(value, Sequence) else [value]:
+            one = run.settle(part)
+            if isinstance(one, Unknown | TensorValue) and one.rank_local is None:
+                one.rank_local = own_data(run, source, part=True)
+    return value
