@@ -95,6 +95,9 @@ def scale(value: TensorValue, op: cst.BaseBinaryOp | None, by: Value) -> TensorV
             result.divided_by = "ranks" if by_ranks else "total" if total else value.divided_by
     else:
         result.blended = value.blended or not _adds_nothing(by)
+        if isinstance(op, cst.Add | cst.Subtract):  # of several losses, one may be divided
+            other = by.divided_by if isinstance(by, TensorValue) else ""
+            result.divided_by = value.divided_by or other
     return result
 
 

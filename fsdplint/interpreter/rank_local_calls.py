@@ -53,7 +53,8 @@ _PARTS = frozenset({"shard", "datasets.distributed.split_dataset_by_node"})
 _PATHS = frozenset("os.path.join os.path.abspath os.fspath pathlib.Path builtins.str".split())
 _COMPUTES = _PATHS | frozenset(
     f"builtins.{name}"
-    for name in "abs all any bool bytes chr divmod float int max min ord pow round sum".split()
+    for name in "abs all any bool bytearray bytes chr divmod float int max memoryview min ord pow "
+    "round sum".split()
 )
 # Libraries whose objects turn texts into numbers and back.
 _TOKENIZES = re.compile(r"(tiktoken|tokenizers|sentencepiece|transformers\.\w*Tokenizer\w*)\.")

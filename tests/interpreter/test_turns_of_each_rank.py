@@ -74,3 +74,12 @@ def test_all_ranks_use_the_elements_of_a_generator(tmp_path: Path) -> None:
     assert {event.ranks for event in found} == {Ranks.ALL}
     skipped = program(tmp_path, code.format(test="if row.sum() > 0: "), header=HEAD)
     assert [one.rule.code for one in findings(skipped, "FSDP501")] == ["FSDP501"]
+
+
+@pytest.mark.parametrize("copied", ["row", "bytes(row)", "bytearray(row)", "memoryview(row)"])
+def test_copies_of_own_elements(tmp_path: Path, copied: str) -> None:
+    own = OWN.replace("\n", "\n    ")
+    code = f"def own(ranks, rank):\n    {own}    yield row\nfor row in own(ranks, rank):\n"
+    code += f"    taken = torch.tensor({copied})\n    if taken.sum() > 0: model(taken)\n"
+    found = findings(program(tmp_path, code, header=HEAD), "FSDP501")
+    assert [one.rule.code for one in found] == ["FSDP501"]

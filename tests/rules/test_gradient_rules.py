@@ -162,6 +162,24 @@ def test_averaged_loss(tmp_path: Path, before: str, found: bool) -> None:
     assert ("FSDP408" in codes(tmp_path, loop(*lines))) is found
 
 
+@pytest.mark.parametrize(
+    ("total", "found"),
+    [
+        ("loss / tokens + 0.1 * penalty", True),
+        ("0.1 * penalty + loss / tokens", True),
+        ("loss / tokens - penalty", True),
+        ("(loss / tokens + 0.1 * penalty) * dist.get_world_size()", False),
+        ("loss * dist.get_world_size() / tokens + 0.1 * penalty", False),
+        ("loss / len(batch) + 0.1 * penalty", False),
+    ],
+)
+def test_a_sum_of_losses_of_which_one_is_divided(tmp_path: Path, total: str, found: bool) -> None:
+    out = ("out = model(batch)", "loss, penalty = out.sum(), out.pow(2).mean()")
+    count = ("tokens = torch.tensor(batch.numel())", "dist.all_reduce(tokens)")
+    lines = (*out, *count, f"total = {total}", "total.backward()", STEP)
+    assert ("FSDP408" in codes(tmp_path, loop(*lines))) is found
+
+
 def test_reshard_of_every_module_before_the_step(tmp_path: Path) -> None:
     off = "model.set_reshard_after_backward(False)\n"
     reshard = ("for m in model.modules():", "    if isinstance(m, FSDPModule): m.reshard()")

@@ -32,9 +32,9 @@ from fsdplint.interpreter.values import (
 )
 
 BUILTINS = frozenset(
-    "abs all any bool bytes callable classmethod delattr dict dir divmod enumerate eval "
+    "abs all any bool bytearray bytes callable classmethod delattr dict dir divmod enumerate eval "
     "exec exit filter float format frozenset getattr globals hasattr hash id input int "
-    "isinstance issubclass iter len list locals map max min next object open ord pow "
+    "isinstance issubclass iter len list locals map max memoryview min next object open ord pow "
     "print property quit range repr reversed round set setattr slice sorted staticmethod "
     "str sum super tuple type vars zip Exception ValueError RuntimeError "
     "NotImplementedError KeyError TypeError ImportError AssertionError StopIteration "
