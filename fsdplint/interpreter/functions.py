@@ -254,9 +254,10 @@ def _bind_parameters(
             scope.names[name] = function.defaults[name]
         else:
             typed = _library_object(function, param.annotation)
-            scope.names[name] = typed or value_by_name(name, f"{function.name}({name})")
-            if type(scope.names[name]) is Unknown:
-                scope.names[name].default = function.defaults.get(name)
+            value = typed or value_by_name(name, f"{function.name}({name})")
+            if type(value) is Unknown:
+                value.default = function.defaults.get(name)
+            scope.names[name] = value
     if signature.star is not None:
         scope.names[signature.star] = Sequence(rest, "tuple", open_call)
     if signature.star_kwarg is not None:
