@@ -161,6 +161,33 @@ FORMS = {
         build("HYBRID_SHARD" if local_rank else "NO_SHARD")
         """,
     ),
+    "two strategies with the same mesh": (
+        """
+        def build(strategy):
+            return FSDP(Net(), sharding_strategy=strategy)
+
+
+        build(ShardingStrategy.HYBRID_SHARD if local_rank else ShardingStrategy._HYBRID_SHARD_ZERO2)
+        """,
+        """
+        def sharding_arguments(strategy):
+            \"""The arguments of fully_shard for the name of one of FSDP1's sharding strategies.\"""
+            per_node = torch.cuda.device_count()
+            shape = (dist.get_world_size() // per_node, per_node)
+            mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            arguments = {"mesh": mesh}
+            if strategy == "_HYBRID_SHARD_ZERO2":
+                arguments["reshard_after_forward"] = False
+            return arguments
+
+
+        def build(strategy):
+            return fully_shard(Net(), **sharding_arguments(strategy))
+
+
+        build("HYBRID_SHARD" if local_rank else "_HYBRID_SHARD_ZERO2")
+        """,
+    ),
     "a strategy that keeps the parameters, or replicates them": (
         """
         def build(strategy):

@@ -349,7 +349,8 @@ def _helper(
     if len(special) == 1:
         test, body = special[0]
         opposite = test.replace(" == ", " != ").replace(" in ", " not in ")
-        lines += [f"\tif {opposite}:", *(f"\t\t{line}" for line in rest)]
+        if rest:
+            lines += [f"\tif {opposite}:", *(f"\t\t{line}" for line in rest)]
         lines += [f"\t{line}" for line in body]
     else:
         (first, body), (second, other) = special
