@@ -11,7 +11,11 @@ from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, group_of, sorted_findings
 from fsdplint.diagnostics.plugins import plugin_problem
 from fsdplint.engine.requirements import bound_edits, raise_bound
-from fsdplint.engine.sharding_conditions import FoundIn, add_sharding_conditions
+from fsdplint.engine.sharding_conditions import (
+    FoundIn,
+    add_option_conditions,
+    add_sharding_conditions,
+)
 from fsdplint.engine.workspace import COMPLETE, Effort, Workspace
 from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
@@ -116,6 +120,7 @@ def check(
             place = site.node if isinstance(site, NodeSite) else site.location()
             found.append(FoundIn((rule.code, place), finding, trace))
     add_sharding_conditions(found, program.traces)
+    add_option_conditions(found, program.traces)
     selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
     shown: dict[tuple[str, object], set[Conditions]] = {}
     for one in found:

@@ -1,12 +1,15 @@
-"""The conditions under which a model is sharded, for findings that do not name them."""
+"""The conditions under which a model is sharded, and with which options, for findings that do not
+name them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fsdplint.diagnostics.finding import Finding, configuration_of
-from fsdplint.trace import Event, Sharded, Site, Trace, Wrapped
+from fsdplint.trace import Event, Guard, GuardKind, Sharded, Site, Trace, Wrapped
+from fsdplint.trace.decided_tests import DecidedTest
 from fsdplint.trace.queries.common import sharded_here
 
 Key = tuple[str, object]  # the rule and the place of a finding
@@ -42,19 +45,81 @@ def add_sharding_conditions(found: Sequence[FoundIn], traces: Iterable[Trace]) -
             finding.configuration = (*added, *finding.configuration)
 
 
+def add_option_conditions(found: Sequence[FoundIn], traces: Sequence[Trace]) -> None:
+    """Add the decisions of the options of the sharding to the findings that depend on them.
+
+    A finding depends on a decision if another trace, which differs in no other decision, has the
+    same event but not the finding.
+    """
+    by_key: dict[Key, list[FoundIn]] = {}
+    for one in found:
+        by_key.setdefault(one.key, []).append(one)
+    places = _Places()
+    for ones in by_key.values():
+        shown = {id(one.trace) for one in ones}
+        others = [trace for trace in traces if id(trace) not in shown]
+        needed = {key for one in ones for key in _needed_decisions(one, others, places)}
+        for key in needed:
+            values = {one.trace.decisions.get(key) for one in ones}
+            if len(values) == 1:
+                for one in ones:
+                    _add(one.finding, _guard(one.trace, key))
+
+
+def _needed_decisions(one: FoundIn, others: Sequence[Trace], places: _Places) -> Iterator[str]:
+    decisions = one.trace.decisions
+    if not one.finding.events or one.trace.sharding_keys.isdisjoint(decisions):
+        return
+    for other in others:
+        both = decisions.keys() & other.decisions.keys()
+        different = [key for key in both if decisions[key] != other.decisions[key]]
+        is_of_options = len(different) == 1 and different[0] in one.trace.sharding_keys
+        if is_of_options and _place(one.finding.events[0]) in places.of(other):
+            yield different[0]
+
+
+def _guard(trace: Trace, key: str) -> Guard:
+    test = trace.tests.get(key, DecidedTest(key))
+    return Guard(GuardKind.CONFIG, test.text, trace.decisions[key] != test.negated)
+
+
+def _add(finding: Finding, guard: Guard) -> None:
+    if guard not in finding.configuration:
+        finding.configuration = (*finding.configuration, guard)
+
+
+_Place = tuple[type[Event], Site]
+
+
+def _place(event: Event) -> _Place:
+    return type(event), event.site
+
+
+class _Places:
+    """The places of the events of traces."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, set[_Place]] = {}
+
+    def of(self, trace: Trace) -> set[_Place]:
+        if id(trace) not in self._known:
+            self._known[id(trace)] = set(map(_place, trace.events))
+        return self._known[id(trace)]
+
+
 class _Summary:
     """What a trace shows: the places of its events, and its findings."""
 
     def __init__(self, trace: Trace, shown: set[Key]) -> None:
-        self._places: set[tuple[type[Event], Site]] = {(type(e), e.site) for e in trace.events}
+        self._places = set(map(_place, trace.events))
         self._shown = shown
 
     def lacks(self, key: Key, event: Event, shard: Event) -> bool:
         """Whether it has the event, but neither the sharding nor the finding."""
         return (
             key not in self._shown
-            and (type(event), event.site) in self._places
-            and (type(shard), shard.site) not in self._places
+            and _place(event) in self._places
+            and _place(shard) not in self._places
         )
 
 

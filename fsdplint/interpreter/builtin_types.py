@@ -105,3 +105,21 @@ def _names_of(container: str) -> set[str]:
         f"builtins.{container}",
         *(f"{module}.{name}" for module in ("typing", "collections.abc") for name in abstract),
     }
+
+
+def union_of_classes(left: Value, right: Value) -> Sequence | None:
+    """The union `A | B` of two classes or unions, as the tuple that `isinstance` takes besides."""
+    members: list[Value] = []
+    for side in (left, right):
+        is_union = isinstance(side, Sequence) and side.kind == "tuple" and not side.open
+        is_none = isinstance(side, Const) and side.value is None
+        member = Symbol("types.NoneType") if is_none else side
+        members += side.items if isinstance(side, Sequence) and is_union else [member]
+    return Sequence(members, "tuple") if all(map(_is_class, members)) else None
+
+
+def _is_class(value: Value) -> bool:
+    if not isinstance(value, Symbol):
+        return isinstance(value, Class)
+    name = value.name.rpartition(".")[2]
+    return value.name in _DATA or (name[:1].isupper() and not name.isupper())

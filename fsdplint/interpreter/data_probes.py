@@ -109,7 +109,7 @@ def _without_traces(run: Run, made: Probe) -> Iterator[None]:
     try:
         yield
     finally:
-        del run.trace.events[end:]
+        run.trace.drop(end)
         run.probe = outer
         for name, value in known.items():
             setattr(run, name, value)

@@ -135,6 +135,7 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         self.repeated_loops: set[cst.CSTNode] = set()  # the bodies of loops that made both turns
         self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
+        self.lines = 0  # that were executed and do something: see `idle_turns`
         self._next_check = 0  # the step at which the bounds are checked again
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
@@ -228,6 +229,7 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
 
     def execute_suite(self, suite: cst.BaseSuite) -> Signal | None:
         outer = self.guards
+        self.lines += type(suite) is cst.SimpleStatementSuite
         signal = self.execute_block(suite.body)
         if self.guards is not outer and any(entry.until == SUITE for entry in self.guards):
             known = {id(entry) for entry in outer}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Iterator, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Set
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fsdplint.trace.torch_target import Target
 
 E = TypeVar("E", bound=Event)
+R = TypeVar("R")
 
 
 def _index(event: Event) -> int:
@@ -59,8 +61,10 @@ class Trace:
         self._sealed = False
         self._end: int | None = None
         self._parents: dict[str, list[str]] | None = None
-        self._kinds: dict[tuple[type[Event], ...], list[Event]] = {}
-        self._history: History | None = None
+        # The events of some classes, with the number of events that were searched for them.
+        self._kinds: dict[tuple[type[Event], ...], tuple[list[Event], int]] = {}
+        self._history: tuple[list[Wrapped | Sharded], History] = [], History([])
+        self._answers: dict[Callable[[Trace], object], object] = {}
 
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
         self.ends: dict[int, str] = {}
@@ -73,6 +77,11 @@ class Trace:
         event.index = len(self.events)
         self.events.append(event)
         return event
+
+    def drop(self, begin: int) -> None:
+        """Drop the events from an index on, which were added for a test only."""
+        del self.events[begin:]
+        self._kinds = {}
 
     def end_here(self) -> None:
         """The program ends here. Events that are added later are dropped when it is sealed."""
@@ -94,18 +103,26 @@ class Trace:
             kept = self.unit_arguments.items()
             self.unit_arguments = {key: made for key, made in kept if key[0] < self._end}
         self._sealed = True
-        self._parents, self._kinds, self._history = None, {}, None
+        self._parents, self._kinds, self._answers = None, {}, {}
+
+    def answer(self, query: Callable[[Trace], R]) -> R:
+        """The answer to a query about the trace, which a finished trace gives once."""
+        if not self._sealed:
+            return query(self)
+        if query not in self._answers:
+            self._answers[query] = query(self)
+        return cast("R", self._answers[query])
 
     def of(self, kind: type[E], *kinds: type[E]) -> Iterator[E]:
         """The events of these classes, in order."""
         return iter(self._of((kind, *kinds)))
 
     def _of(self, kinds: tuple[type[E], ...]) -> list[E]:
-        known = self._kinds.get(kinds)
-        if known is None:
-            known = [event for event in self.events if isinstance(event, kinds)]
-            if self._sealed:
-                self._kinds[kinds] = known
+        known, seen = self._kinds.get(kinds, ([], 0))
+        if seen < len(self.events):
+            found = [event for event in islice(self.events, seen, None) if isinstance(event, kinds)]
+            known = [*known, *found] if found else known  # who reads the earlier list goes on
+            self._kinds[kinds] = known, len(self.events)
         return cast("list[E]", known)
 
     def before(self, event: Event, kind: type[E], *kinds: type[E]) -> Iterator[E]:
@@ -238,13 +255,17 @@ class Trace:
 
     # Sharding -------------------------------------------------------------------------------
 
+    def shards_before(self, event: Event) -> Iterator[Wrapped | Sharded]:
+        """The shardings before an event, in order."""
+        return self.before(event, Wrapped, Sharded)
+
     def shardings(self, before: Event | None = None) -> Shardings:
         """Every module that was itself wrapped or sharded (before an event, if one is given)."""
-        history = self._history
-        if history is None:
-            history = History(self._of((Wrapped, Sharded)))
-            if self._sealed:
-                self._history = history
+        events: list[Wrapped | Sharded] = self._of((Wrapped, Sharded))
+        known, history = self._history
+        if known is not events:
+            history = History(events)
+            self._history = events, history
         return Shardings(history, None if before is None else before.index)
 
     def sharding(self, module: str, before: Event | None = None) -> Sharding | None:

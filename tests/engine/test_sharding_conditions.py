@@ -69,3 +69,21 @@ def test_a_run_without_sharding_may_move_the_model(tmp_path: Path) -> None:
         'model.to("cuda")\nmodel(torch.ones(1, 8)).sum().backward()\n'
     )
     assert conditions("FSDP135", body, tmp_path) == [["`args.shard` is true"]]
+
+
+POLICY = """\
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if args.mixed else None
+"""
+
+
+def test_an_option_that_a_setting_decides(tmp_path: Path) -> None:
+    body = POLICY + "if args.shard:\n    fully_shard(model, mp_policy=policy)\n"
+    (found,) = conditions("FSDP117", body, tmp_path)
+    assert sorted(found) == ["`args.mixed` is false", "`args.shard` is true"]
+
+
+def test_an_option_in_a_dict_of_arguments(tmp_path: Path) -> None:
+    options = "options = {'mp_policy': policy}\n"
+    body = POLICY + options + "fully_shard(model, **options)\n"
+    assert conditions("FSDP117", body, tmp_path) == [["`args.mixed` is false"]]

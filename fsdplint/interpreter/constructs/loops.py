@@ -25,6 +25,7 @@ from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.drawn_turns import drawn_turns
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.idle_turns import without_repeated
 from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
 from fsdplint.interpreter.merging import matters
@@ -166,6 +167,8 @@ def _over_known(
     made: Iterable[Callable[[], None]] = turns
     if len(turns) == 1 and _stands_for_several(run, elements[0]) and leaves(loop.body):
         made = _with_another(run, turns[0])
+    elif not repeats:
+        made = without_repeated(run, loop.body, loop.target, elements, turns)
     signal = _loop(
         *(run, loop.body, not exact, made),
         repeats=repeats,

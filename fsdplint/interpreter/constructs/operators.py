@@ -18,6 +18,7 @@ from fsdplint.interpreter import (
     tensor_marks,
 )
 from fsdplint.interpreter.branch_conditions import Truth
+from fsdplint.interpreter.builtin_types import union_of_classes
 from fsdplint.interpreter.comparisons import compare
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.dispatch import evaluates
@@ -234,6 +235,10 @@ def _arithmetic(
         result = Sequence(list(left.items), left.kind, left.open or right.open)
         result.extend(right.items)
         return result
+    if isinstance(op, cst.BitOr):
+        union = union_of_classes(left, right)
+        if union is not None:
+            return union
     if isinstance(op, cst.Add | cst.BitOr):
         if is_list_of_parameters(left) or is_list_of_parameters(right):
             return concatenate(run, left, right)

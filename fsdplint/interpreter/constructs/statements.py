@@ -31,6 +31,7 @@ from fsdplint.interpreter.functions import (
     call_function,
     make_function,
 )
+from fsdplint.interpreter.idle_turns import is_idle
 from fsdplint.interpreter.imports import (
     absolute_name,
     import_from,
@@ -74,6 +75,7 @@ FSDP1 = "torch.distributed.fsdp.FullyShardedDataParallel"
 
 @executes(cst.SimpleStatementLine)
 def execute_simple_statement_line(run: Run, node: cst.SimpleStatementLine) -> Signal | None:
+    run.lines += not is_idle(node)
     return run.execute_block(node.body)
 
 

@@ -19,6 +19,7 @@ from fsdplint.interpreter.freezing import (
     parameters_unfrozen_by,
     set_frozen,
 )
+from fsdplint.interpreter.idle_turns import apply_function
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.module_paths import module_at, split_path
 from fsdplint.interpreter.models.registry import method
@@ -165,8 +166,10 @@ def own_requires_grad(run: Run, receiver: LibraryObject, name: str, call: Call) 
 def apply(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`m.apply(fn)` calls the function for every submodule, children before their parents."""
     if call.args:
-        for child in reversed(submodule_values(run, ModulesOf(receiver, "modules"))):
-            run.call(call.args[0], Call(call.node, [child]))
+        parts = submodule_values(run, ModulesOf(receiver, "modules"))[::-1]
+        apply_function(
+            run, call.args[0], parts, lambda part: run.call(call.args[0], Call(call.node, [part]))
+        )
     return receiver
 
 

@@ -16,6 +16,10 @@ def undecided_collectives(trace: Trace) -> list[Event]:
 
     Of a collective that rank 0 and the other ranks write at two places, it is the one of rank 0.
     """
+    return trace.answer(_undecided_collectives)
+
+
+def _undecided_collectives(trace: Trace) -> list[Event]:
     result: list[Event] = []
     tested: list[Event] = []
     alone = {event.index for event in unmatched_events(trace)}

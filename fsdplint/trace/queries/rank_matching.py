@@ -24,12 +24,10 @@ from fsdplint.trace import (
     OptimizerBuilt,
     Ranks,
     Saved,
-    Sharded,
     Site,
     StateLoaded,
     StateTaken,
     Trace,
-    Wrapped,
 )
 from fsdplint.trace.queries.replicated import gathers_nothing
 
@@ -39,6 +37,10 @@ _MESSAGES = {"broadcast", "broadcast_object_list", "scatter", "scatter_object_li
 
 def unmatched_events(trace: Trace) -> list[Event]:
     """The collectives that only one side of a rank test reaches, in order."""
+    return trace.answer(_unmatched_events)
+
+
+def _unmatched_events(trace: Trace) -> list[Event]:
     result: list[Event] = []
     one: list[Event] = []
     others: list[Event] = []
@@ -84,6 +86,7 @@ def _is_in(loop: Location, event: Event) -> bool:
     )
 
 
+_Place = tuple[type[Event], Site, str | None]
 _Side = tuple[object, Ranks, tuple[str, ...]]
 
 
@@ -108,24 +111,36 @@ def ran_out(trace: Trace, event: Event) -> bool:
 
     Then some rank had fewer turns to make, and no test of the rank keeps it away.
     """
-    return event.in_loop and any(
-        same_place(other, event) and not other.ranks.partial
-        for other in trace.events[: event.index]
-        if other.took_part
+    return (
+        event.in_loop
+        and trace.answer(_first_of_all_ranks).get(_place(event), event.index) < event.index
     )
+
+
+def _first_of_all_ranks(trace: Trace) -> dict[_Place, int]:
+    """The first event of all ranks at each place."""
+    first: dict[_Place, int] = {}
+    for event in trace:
+        if event.took_part and not event.ranks.partial:
+            first.setdefault(_place(event), event.index)
+    return first
 
 
 def same_place(one: Event, other: Event) -> bool:
     """Whether two events have the same kind, place and module."""
-    return (
-        type(one) is type(other)
-        and one.site == other.site
-        and getattr(one, "module", None) == getattr(other, "module", None)
-    )
+    return _place(one) == _place(other)
+
+
+def _place(event: Event) -> _Place:
+    return type(event), event.site, getattr(event, "module", None)
 
 
 def collectives(trace: Trace) -> list[Event]:
     """The collectives of a trace for which some rank waits, in order."""
+    return trace.answer(_collectives)
+
+
+def _collectives(trace: Trace) -> list[Event]:
     within: set[int] = set()  # calls that are collectives themselves, or run in one
     found = []
     for event in trace:
@@ -156,14 +171,13 @@ def _never_wait(trace: Trace, event: Event) -> bool:
     only.
     """
     modules = set(_modules(trace, event))
-    if not modules:
+    if not modules or next(trace.shards_before(event), None) is None:
         return False
     if gathers_nothing(trace, event, modules):
         return True
     inside = {part for module in modules for part in trace.submodules(module)}
     return any(
-        isinstance(shard, Sharded | Wrapped) and shard.ranks.partial and shard.module in inside
-        for shard in trace.events[: event.index]
+        shard.ranks.partial and shard.module in inside for shard in trace.shards_before(event)
     )
 
 

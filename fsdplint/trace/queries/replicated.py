@@ -31,11 +31,7 @@ def gathers_nothing(trace: Trace, event: Event, modules: Iterable[str]) -> bool:
     if not isinstance(event, Called | Clipped | Gathered | StateLoaded | StateTaken):
         return False
     inside = {part for module in modules for part in trace.submodules(module)}
-    shards = [
-        shard
-        for shard in trace.events[: event.index]
-        if isinstance(shard, Sharded | Wrapped) and shard.module in inside
-    ]
+    shards = [one for one in trace.shards_before(event) if one.module in inside]
     loads = isinstance(event, StateLoaded)
     nothing = loads or isinstance(event, StateTaken) and event.of in trace.modules
     return bool(shards) and all(
