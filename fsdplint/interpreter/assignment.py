@@ -272,7 +272,7 @@ def set_attribute(run: Run, owner: Value, name: str, value: Value, node: cst.CST
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     held = target.attributes.get(name) if isinstance(target, _WITH_ATTRIBUTES) else None
     if not _is_equivalent(held, value):
-        run.note_change()
+        run.note_change(target, name)
     if isinstance(target, Unknown) and target.refined is not None:
         target = target.refined
     if isinstance(target, ModuleValue):

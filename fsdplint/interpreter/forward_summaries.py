@@ -10,10 +10,18 @@ change of the model's structure, in another mode of autograd, and with other arg
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
-from fsdplint.interpreter.frames import Call, ForwardSummary, OutputFacts
+from fsdplint.interpreter.frames import Call, Change, ForwardSummary, OutputFacts
+from fsdplint.interpreter.plain_forwards import (
+    changed_by,
+    forget,
+    is_plain,
+    kind_of,
+    may_be_plain,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, TensorValue
 from fsdplint.interpreter.values import (
@@ -26,7 +34,7 @@ from fsdplint.interpreter.values import (
     Unknown,
     Value,
 )
-from fsdplint.source.source import NodeSite
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.trace import Called, Guard, GuardKind
 from fsdplint.trace.predicates import Not, Predicate, Truth, negated
 
@@ -50,25 +58,52 @@ def run_forward(
         what is known of it.
     """
     key = _key(run, module, function, call, event)
-    known = run.forwards.get(key) if key is not None else None
+    rough = _rough_key(key, call) if key and may_be_plain(run, module, event) else None
+    known = run.forwards.get(key) or run.forwards.get(rough)
     if known is not None:
+        if known.changed is not None:
+            forget(run, call, known.changed)
         _repeat(run, known, event, run.site(call.node))
         return known.output
-    before = _state(run)
-    begin = len(run.trace.events)
-    outer, run.forward_begin = run.forward_begin, run.steps
-    try:
+    before, begin = _state(run), len(run.trace.events)
+    with _executed_alone(run) as done:
         execute()
-    finally:
-        run.forward_begin = outer
-    if key is None or _state(run) != before:
+    changes, structure, hooks = (now - then for now, then in zip(_state(run), before, strict=True))
+    if key is None or structure or hooks:
         return facts()
     events = [one for one in run.trace.events[begin:] if isinstance(one, Called)]
     if begin + len(events) == len(run.trace.events) and all(_is_decided(run, e) for e in events):
         depth = len(run.guards), len(run.stack), len(run.callbacks)
         kept = (module, function, *call.values)
-        run.forwards[key] = ForwardSummary(events, begin, event.index, depth, kept, facts())
+        made = ForwardSummary(events, begin, event.index, depth, kept, facts())
+        if not changes:
+            run.forwards[key] = made
+        changed = changed_by(run, call, done.changed) if rough is not None else None
+        if changed is not None and all(map(is_plain, done.sources)):
+            run.forwards[rough] = replace(made, changed=changed)
     return facts()
+
+
+@dataclass
+class _Done:
+    """What a forward did: the files whose functions it entered, and what it changed."""
+
+    sources: set[Source] = field(default_factory=set)
+    changed: list[Change] = field(default_factory=list)
+
+
+@contextmanager
+def _executed_alone(run: Run) -> Iterator[_Done]:
+    """Execute a forward, and collect what it does; for the forward around it, too."""
+    done = _Done()
+    outer = run.forward_begin, run.sources, run.changed
+    run.forward_begin, run.sources, run.changed = run.steps, done.sources, done.changed
+    try:
+        yield done
+    finally:
+        run.forward_begin, run.sources, run.changed = outer
+        run.sources |= done.sources
+        run.changed += done.changed if run.forward_begin else []
 
 
 def _repeat(run: Run, known: ForwardSummary, event: Called, site: NodeSite) -> None:
@@ -123,7 +158,7 @@ def _state(run: Run) -> tuple[int, ...]:
 
 def _key(
     run: Run, module: ModuleValue, function: Function | None, call: Call, event: Called
-) -> Hashable | None:
+) -> tuple[Hashable, ...] | None:
     if call.open or function is None:
         return None
     summoned = event.summoned, event.summoned_by
@@ -132,6 +167,13 @@ def _key(
     named = tuple((name, abstract(value)) for name, value in call.kwargs.items())
     dtypes = tuple(run.dtypes.get(run.settle(value), "") for value in call.values)
     return id(module), id(function), mode, run.structure, positional, named, dtypes
+
+
+def _rough_key(key: tuple[Hashable, ...], call: Call) -> Hashable:
+    """The same with the kinds of the arguments in place of what can be told of them."""
+    *begin, _, _, dtypes = key
+    kinds = [kind_of(value, abstract(value)) for value in call.values]
+    return "rough", *begin, tuple(call.kwargs), *kinds, dtypes
 
 
 def abstract(value: Value, depth: int = 0) -> Hashable:

@@ -143,6 +143,10 @@ class OutputFacts:
     columns: Columns | None = None
 
 
+# An object that is changed, None if it is not known, and the attribute that gets another value.
+Change = tuple[Value | None, str]
+
+
 @dataclass
 class ForwardSummary:
     """The events of a forward, see `fsdplint.interpreter.forward_summaries`.
@@ -151,6 +155,7 @@ class ForwardSummary:
     depth: the number of guards, calls and callbacks around the forward.
     kept: objects that have to live as long as the summary.
     output: what is known of the tensor that it returns.
+    changed: what it changed; None for nothing.
     """
 
     events: list[Called]
@@ -159,3 +164,4 @@ class ForwardSummary:
     depth: tuple[int, int, int]
     kept: tuple[object, ...]
     output: OutputFacts
+    changed: Any = None  # see `plain_forwards`

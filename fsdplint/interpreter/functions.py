@@ -182,6 +182,7 @@ def _execute_function(
     run.stack.append(run.site(node))
     run.frames.append(frame)
     run.source = function.site.source
+    run.sources.add(run.source)
     run.contexts.extend(function.contexts)
     try:
         if isinstance(function.node, cst.Lambda):

@@ -40,6 +40,7 @@ from fsdplint.interpreter.frames import (
     STEPS_AFTER_SHARDING,
     SUITE,
     Call,
+    Change,
     ForwardSummary,
     Frame,
     GuardEntry,
@@ -155,6 +156,8 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         self.forwards: dict[Hashable, ForwardSummary] = {}
         self.structure = 0  # grows with each event that may change what a forward does
         self.changes = 0  # see `note_change`
+        self.changed: list[Change] = []  # by the forward that is executed
+        self.sources: set[Source] = set()  # of the functions that it has entered
         self.forward_begin = 0  # the first step of the innermost forward
         self.calling: list[int] = []  # indices of the Called events that are being executed
         self.commands: dict[cst.CSTNode, Any] = {}  # of groups of commands, by their functions
@@ -403,13 +406,16 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
             self.trace.arguments[event.index] = self.project.describe(call)
         return event
 
-    def note_change(self, changed: Value | None = None) -> None:
-        """Count a change of an object that is no local name.
+    def note_change(self, changed: Value | None = None, attribute: str = "") -> None:
+        """Count a change of an object that is no local name, or of an attribute of it.
 
         A list or dict that the innermost forward made itself does not count.
         """
         made_at = changed.made_at if isinstance(changed, ListValue | Dict) else 0
-        self.changes += not made_at > self.forward_begin > 0
+        if not made_at > self.forward_begin > 0:
+            self.changes += 1
+            if self.forward_begin:
+                self.changed.append((changed, attribute))
 
     def make_room(self) -> None:
         """Raises OutOfSteps if the trace cannot have one more event."""
