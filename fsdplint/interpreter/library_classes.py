@@ -31,7 +31,7 @@ _MODELS = re.compile(
     rf"transformers\.(models\.{_IN}|modeling_utils\.)?"
     r"(AutoModel\w*|\w+(Model|ModelWithProjection)|[A-Z]\w+For[A-Z]\w+)"
     r"|transformers\.models\.\w+\.modeling_\w+"
-    r"\.\w+(Layer|Block|Attention|MLP|Norm|Encoder|Decoder)"
+    r"\.\w+(Layer|Block|Attention|MLP|Norm|Encoder|Decoder|Transformer|Embeddings?|Pooler|Projector)"
     rf"|peft\.{_IN}(Auto)?Peft\w*Model\w*"
     rf"|diffusers\.{_IN}([A-Z]\w+Model|(Asymmetric)?Autoencoder[A-Z]\w*)"
     rf"|trl\.{_IN}AutoModelFor\w+WithValueHead"

@@ -254,3 +254,73 @@ def test_a_type_that_is_asserted_is_said(tmp_path: Path) -> None:
         "the states are of the type that `state_type == StateDictType.FULL_STATE_DICT` asserts"
         in notes
     )
+
+
+OF_TRANSFORMERS = """\
+import functools
+import os
+
+import torch
+import torch.nn as nn
+from peft import LoraConfig, get_peft_model
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _or_policy, transformer_auto_wrap_policy
+from transformers import PreTrainedModel
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+class Language(PreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def get_policy(self):
+        return functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+class Multimodal(nn.Module):
+    def __init__(self, lora):
+        super().__init__()
+        self.language = Language.from_pretrained("language")
+        if lora:
+            self.adapt()
+
+    def adapt(self):
+        self.language = {adapted}
+
+    def get_policy(self):
+        return functools.partial(_or_policy, policies=[self.language.get_policy()])
+
+    def forward(self, x):
+        return self.language(x)
+
+
+torch.distributed.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = Multimodal("LORA" in os.environ)
+model = FSDP(model, auto_wrap_policy=model.get_policy())
+model(torch.zeros(8)).sum().backward()
+"""
+
+
+def test_methods_of_a_model_with_adapters(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    adapted = "get_peft_model(self.language, LoraConfig(r=8))"
+    path.write_text(OF_TRANSFORMERS.format(adapted=adapted), encoding="utf-8")
+    (found,) = plans_of(load([path]))
+    assert not found.blockers
+    other = 'torch.load("language.pt")'
+    path.write_text(OF_TRANSFORMERS.format(adapted=other), encoding="utf-8")
+    (found,) = plans_of(load([path]))
+    assert "the class of the object with this `get_policy` cannot be seen" in str(found.blockers)

@@ -32,6 +32,9 @@ RETURNING_SELF = {
     "bfloat16",
     "requires_grad_",
 }
+LOADING = {"from_pretrained", "from_config", "_from_config"}  # class methods of Transformers
+# Functions of libraries whose result has the methods of the model that they get.
+DELEGATING = {"peft.get_peft_model", "peft.PeftModel", "peft.PeftModelForCausalLM"}
 TYPING_WORDS = {"Optional", "Union", "None", "Type", "type"}  # in annotations, besides classes
 
 
@@ -106,6 +109,8 @@ class _Receiver:
                 return self._is_owning_value(value.inner)
             if value.cls is not None:
                 return any(one.name in self.owners for one in value.cls.mro())
+            if (value.library_class or "").startswith("peft."):
+                return None  # it has the methods of the model inside
             return False if value.library_class and not value.wrapper else None
         return False if isinstance(value, Function | Bound | Method) else None
 
@@ -147,6 +152,11 @@ class _Receiver:
             return True
         if isinstance(func, cst.Attribute) and func.attr.value in RETURNING_SELF:
             return self.is_owner(source, func.value)
+        if isinstance(func, cst.Attribute) and func.attr.value in LOADING:
+            if last(func.value) in self.owners:
+                return True
+        if self.migration.symbol(func) in DELEGATING and node.args:
+            return self.is_owner(source, node.args[0].value)
         functions = [
             statement
             for other in self.migration.program.sources.values()
