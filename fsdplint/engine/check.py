@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import libcst as cst
+
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, group_of, sorted_findings
 from fsdplint.diagnostics.plugins import plugin_problem
@@ -21,6 +23,7 @@ from fsdplint.interpreter import load
 from fsdplint.registry.rule import Rule
 from fsdplint.source.debug import debugging
 from fsdplint.source.source import NodeSite
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.trace import Guard, Trace
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from fsdplint.trace.torch_target import Target
 
 T = TypeVar("T")
+NEAREST_CALLS = 2  # around what a finding is about
+
 Conditions = frozenset[tuple[str, bool]]  # the texts of conditions, and whether each holds
 
 
@@ -122,6 +127,7 @@ def check(
     add_sharding_conditions(found, program.traces)
     add_option_conditions(found, program.traces)
     selected: dict[tuple[str, object], tuple[Finding, Rule]] = {}
+    traces: dict[tuple[str, object], Trace] = {}  # of the selected findings
     shown: dict[tuple[str, object], set[Conditions]] = {}
     for one in found:
         key, finding = one.key, one.finding
@@ -129,6 +135,7 @@ def check(
         existing = selected.get(key)
         if existing is None or len(finding.configuration) < len(existing[0].configuration):
             selected[key] = (finding, rule_by_code[key[0]])
+            traces[key] = one.trace
     for key, (finding, _) in selected.items():
         finding.configuration = _needed_conditions(finding.configuration, shown[key])
         needed = _conditions(finding.configuration)
@@ -138,8 +145,9 @@ def check(
             for finding in _ask(rule, rule.check_config, config):
                 selected[rule.code, finding.site.location()] = (finding, rule)
     for key, (finding, rule) in list(selected.items()):
-        if rule.all_configurations and not all(
-            _shows(trace, finding, rule) for trace in program.traces if _is_run(trace)
+        if rule.all_configurations and not (
+            all(_shows(trace, finding, rule) for trace in program.traces if _is_run(trace))
+            and not _is_undecided(finding, traces[key])
         ):
             del selected[key]
     result = sorted(selected.values(), key=lambda pair: finding_order(pair[0]))
@@ -227,6 +235,28 @@ def _fix_of(rule: Rule, finding: Finding, program: Program) -> Fix | None:
             raise
         finding.blocker = f"the fix could not be worked out ({type(error).__name__}: {error})"
         return None
+
+
+def _is_undecided(finding: Finding, trace: Trace) -> bool:
+    """Whether a test near what a finding is about has another outcome, which no run tried.
+
+    That is one in the function that does it, or in the functions that call this one.
+    """
+    if not trace.untried_tests or not finding.events:
+        return False
+    event = finding.events[0]
+    sites = [
+        site for site in (event.site, *event.stack[-NEAREST_CALLS:]) if isinstance(site, NodeSite)
+    ]
+    around = {function_around(site.source, site.node): site.source for site in sites}
+    return any(
+        not isinstance(function, cst.Module)
+        and any(
+            isinstance(test, cst.CSTNode) and function in ancestors(source, test)
+            for test in trace.untried_tests
+        )
+        for function, source in around.items()
+    )
 
 
 def _is_run(trace: Trace) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -20,7 +20,7 @@ from fsdplint.interpreter.search import Search, Shown
 from fsdplint.interpreter.sites_left import SitesLeft
 from fsdplint.interpreter.unsaved_averages import note_unsaved_averages
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.trace import Site, Wrapped
+from fsdplint.trace import Site, Trace, Wrapped
 
 STEPS_BEFORE_DIVERSIFYING = (
     500_000  # nodes evaluated, over all configurations; see `Search.diversifies`
@@ -81,6 +81,7 @@ class EntryRuns:
     _unsharded: list[tuple[Decisions, KeysOfStatements]] = field(default_factory=list)
     _sites: set[Site] = field(default_factory=set)  # of the events of the kept runs
     _wraps: set[object] = field(default_factory=set)
+    _kept: list[tuple[Trace, Mapping[str, Set[object]]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._left = SitesLeft(self.project, self.coverage)
@@ -130,11 +131,24 @@ class EntryRuns:
         if not search.finished and search.leaves_targets():
             left = _configurations(len(self._done))
             self._cut(self.entry.node, left, untried=search.leaves_choices())
+            self._note_untried_tests()
         counted = any(one.world_size_tests for one in self._done)
         if counted and any(one.shards for one in self._done):
             self._explore_alone()
         self.project.consulted = {}
         return result
+
+    def _note_untried_tests(self) -> None:
+        """Note in the traces which of their tests had the same outcome in all runs."""
+        outcomes: dict[str, set[bool]] = {}
+        for done in self._done:
+            for key, value in done.values_by_key.items():
+                outcomes.setdefault(key, set()).add(value)
+        for trace, places in self._kept:
+            untried = [key for key in trace.decisions if len(outcomes[key]) == 1]
+            trace.untried_tests = frozenset(
+                place for key in untried for place in places.get(key, ())
+            )
 
     def _run(self, decisions: Decisions, *, first: bool) -> Run:
         run = Run(self.project, decisions)
@@ -204,6 +218,7 @@ class EntryRuns:
         if new or (self.first and not result.traces) or not sites <= self._sites:
             self._sites |= sites
             result.traces.append(run.trace)
+            self._kept.append((run.trace, run.decisions.places))
             result.values.append(NodeValues.of(run))
 
     def _note_cut(self, stopped: OutOfSteps, *, unfinished: bool) -> None:

@@ -44,7 +44,9 @@ class Trace:
         asked. Its `unit_arguments` are those of units with arguments of their own, by the index of
         the event and the module. Its `decisions` are the conditions that the interpreter decided
         for the run; its `tests` are the tests that they come from. Its `sharding_keys` are those of
-        the decisions because of which it shards what it shards, with these options.
+        the decisions because of which it shards what it shards, with these options. Its
+        `untried_tests` are the nodes of tests with only one outcome in all runs of a program of
+        which not all configurations were tried.
         """
         self.producer = producer
         self.complete = complete
@@ -56,6 +58,7 @@ class Trace:
         self.decisions: dict[str, bool] = {}
         self.tests: dict[str, DecidedTest] = {}
         self.sharding_keys: Set[str] = frozenset()
+        self.untried_tests: Set[object] = frozenset()
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import libcst as cst
 
 from fsdplint.engine.check import check
 from fsdplint.interpreter import load
@@ -87,3 +90,45 @@ def test_an_option_in_a_dict_of_arguments(tmp_path: Path) -> None:
     options = "options = {'mp_policy': policy}\n"
     body = POLICY + options + "fully_shard(model, **options)\n"
     assert conditions("FSDP117", body, tmp_path) == [["`args.mixed` is false"]]
+
+
+EPOCHS = """\
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+def train(data):
+    sampler = DistributedSampler(data, shuffle=True)
+    loader = DataLoader(data, batch_size=2, sampler=sampler)
+    for epoch in range(3):
+        if args.verbose:
+            print(epoch)
+        for (batch,) in loader:
+            model(batch).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(TensorDataset(torch.ones(64, 8)))
+"""
+
+
+def test_a_test_whose_other_outcome_no_run_tried(tmp_path: Path) -> None:
+    """Of a program that is too large, the run without the finding may be missing."""
+    rule = rule_by_code("FSDP512")
+    assert rule is not None
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + EPOCHS)
+    found = load([path])
+    assert [finding.rule.code for finding in check(found, [rule()])] == ["FSDP512"]
+    (source,) = found.sources.values()
+    (test,) = [node.test for node in walk(source.tree) if isinstance(node, cst.If)]
+    for trace in found.traces:
+        trace.untried_tests = frozenset({test})
+    assert not check(found, [rule()])
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from walk(child)

@@ -20,6 +20,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import rank_guard, varying_guard
 from fsdplint.interpreter.chosen_lists import chosen_by_data
 from fsdplint.interpreter.constructs.branches import execute_test
+from fsdplint.interpreter.data_loops import few_turns
 from fsdplint.interpreter.decided_values import note_decided_units
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.drawn_turns import drawn_turns
@@ -169,6 +170,7 @@ def _over_known(
         made = _with_another(run, turns[0])
     elif not repeats:
         made = without_repeated(run, loop.body, loop.target, elements, turns)
+        made = few_turns(run, loop.body, elements, made)
     signal = _loop(
         *(run, loop.body, not exact, made),
         repeats=repeats,
