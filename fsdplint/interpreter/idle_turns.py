@@ -24,6 +24,7 @@ Turn = TypeVar("Turn", bound=Callable[[], object])
 
 FEWEST = 4  # modules: with less, there is nothing to save
 
+_IDLE = {cst.Pass, cst.Continue, cst.Return, cst.Expr}
 _OF_FORM = {"isinstance", "hasattr"}
 _PLAIN = (cst.Name, cst.Attribute, cst.SimpleString, cst.Integer, cst.Tuple, cst.List, cst.Set)
 
@@ -71,12 +72,13 @@ def apply_function(
 
 def is_idle(line: cst.SimpleStatementLine) -> bool:
     """Whether a line does nothing itself."""
-    return all(
-        isinstance(one, cst.Pass | cst.Continue)
-        or (isinstance(one, cst.Return) and one.value is None)
-        or (isinstance(one, cst.Expr) and isinstance(one.value, cst.SimpleString))
-        for one in line.body
-    )
+    return all(type(one) in _IDLE and _is_idle(one) for one in line.body)
+
+
+def _is_idle(statement: cst.BaseSmallStatement) -> bool:
+    if isinstance(statement, cst.Return):
+        return statement.value is None
+    return not isinstance(statement, cst.Expr) or isinstance(statement.value, cst.SimpleString)
 
 
 def _state(run: Run) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ _BINDERS = (
     cst.For,
     cst.CompFor,
 )
-_LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue)
+_LEAVES = {cst.Return, cst.Raise, cst.Break, cst.Continue}
 
 
 def dotted_names(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
@@ -109,7 +109,7 @@ def assigned_names(statement: cst.CSTNode) -> set[str] | None:
 
 def leaves(statement: cst.CSTNode, *, by_error: bool = True) -> bool:
     """Whether the statement may leave its block early. by_error: whether `raise` counts."""
-    if isinstance(statement, _LEAVES) and (by_error or not isinstance(statement, cst.Raise)):
+    if type(statement) in _LEAVES and (by_error or type(statement) is not cst.Raise):
         return True
     return any(leaves(one, by_error=by_error) for one in code_children(statement))
 
