@@ -237,6 +237,8 @@ def _check_inner_states(migration: Migration, calls: list[tuple[Source, cst.Call
             site = event.site
             if isinstance(site, NodeSite) and site.node in migration.states.typed_calls:
                 continue  # a `state_dict_type` block sets the type of this module's state
+            if isinstance(site, NodeSite) and site.node in migration.uncalled_nodes:
+                continue  # the model is DDP's there
             if inner and isinstance(site, NodeSite) and not migration.is_blocked(site.node):
                 reason = INNER_STATE()
                 _block(migration, site.source, site.node, reason)

@@ -19,6 +19,7 @@ from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
+from fsdplint.migration.analysis.ddp_arms import nodes_of_ddp_arms
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.static_methods import static_methods
@@ -82,8 +83,8 @@ class Migration:
     Attributes:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
-        uncalled_nodes: the nodes of functions that nothing calls and that stay as they are, and
-            those of `undecided_nodes`.
+        uncalled_nodes: the nodes of functions that nothing calls and that stay as they are, of arms
+            for models of DDP, and those of `undecided_nodes`.
         undecided_nodes: the nodes of statements that an assisted migration sets aside.
         consumed: references that a pass has accounted for.
         lost_reads: reads of variables in arguments that FSDP2 does not need.
@@ -134,6 +135,7 @@ class Migration:
     def __post_init__(self) -> None:
         self.uncalled_nodes |= self.undecided_nodes
         for source in self.sources:
+            self.uncalled_nodes |= nodes_of_ddp_arms(source)
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)

@@ -55,7 +55,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
         Blocked: only one rank takes the state and does not wait for the others now, or no variable of
             the function holds the model.
     """
-    modules = _modules(migration, node)
+    modules = set() if node in migration.uncalled_nodes else _modules(migration, node)
     if not modules:
         return
     partial, whole = _saved_as(migration, node)
@@ -84,7 +84,7 @@ def rewrite_load(migration: Migration, states: States, node: cst.Call) -> None:
     Raises:
         Blocked: only one rank loads it, or no variable of the function holds the model.
     """
-    modules = _modules(migration, node)
+    modules = set() if node in migration.uncalled_nodes else _modules(migration, node)
     if not modules or not migration.states.gathers_optimizer or len(node.args) != 1:
         return
     for trace in migration.program.traces:
