@@ -93,3 +93,29 @@ def test_a_question_in_a_file_without_fsdp(tmp_path: Path, two_ranks: TwoRanks) 
     assert old.status == new.status == "ok", f"{old}\n{new}"
     assert old.stdout.count(" 3 3\n") == 2
     assert new.stdout == old.stdout
+
+
+ASSERTION = """
+import unittest
+
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+
+
+class TestSharding(unittest.TestCase):
+    def test_units(self):
+        self.assertIsInstance(model, FSDP)
+        self.assertIsInstance(model.blocks[0], (FSDP, Block), "the blocks are units")
+        {other}
+
+
+unittest.main()
+"""
+
+
+def test_an_assertion_of_a_unit_test(tmp_path: Path) -> None:
+    text = migrated(tmp_path, ASSERTION.replace("{other}", "pass"))
+    assert "self.assertIsInstance(model, FSDPModule)\n" in text
+    assert 'self.assertIsInstance(model.blocks[0], (FSDPModule, Block), "the' in text
+    other = "self.assertEqual(type(model), FSDP)"
+    found, _ = plan(tmp_path, ASSERTION.replace("{other}", other))
+    assert "the FSDP class is passed as an argument to `self.assertEqual`" in str(found.blockers)

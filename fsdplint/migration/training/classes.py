@@ -29,9 +29,11 @@ from fsdplint.syntax.enclosing import ancestors, annotation_around, function_aro
 from fsdplint.syntax.layout import statement_of
 from fsdplint.syntax.qualified_names import canonical
 
+ASSERTIONS = ("assertIsInstance",)  # of unittest
+
 
 def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTNode) -> None:
-    """Rewrite `isinstance(x, FSDP)` and annotations to FSDPModule.
+    """Rewrite `isinstance(x, FSDP)`, also as an assertion of a test, and annotations to FSDPModule.
 
     Raises:
         Blocked: the class is used in another way.
@@ -71,9 +73,11 @@ def tested_model(source: Source, node: cst.CSTNode) -> cst.BaseExpression | None
         call = whole.left if isinstance(whole, cst.Comparison) else None
     else:
         call = _isinstance_around(source, node)
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not call.args:
+    if not isinstance(call, cst.Call) or not call.args:
         return None
-    return call.args[0].value if call.func.value in ("isinstance", "type") else None
+    func = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    asks = isinstance(func, cst.Name) and func.value in ("isinstance", "type", *ASSERTIONS)
+    return call.args[0].value if asks else None
 
 
 def _in_isinstance(source: Source, node: cst.CSTNode) -> bool:
@@ -85,9 +89,13 @@ def _isinstance_around(source: Source, node: cst.CSTNode) -> cst.Call | None:
     while isinstance(arg, cst.Element | cst.Tuple | cst.BinaryOperation):
         arg = source.parent(arg)
     call = source.parent(arg) if isinstance(arg, cst.Arg) else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+    if not isinstance(call, cst.Call):
         return None
-    return call if call.func.value in ("isinstance", "issubclass") else None
+    if isinstance(call.func, cst.Attribute):
+        asserts = call.func.attr.value in ASSERTIONS and is_constant(call.func.value, "self")
+        return call if asserts and call.args.index(arg) == 1 else None
+    named = isinstance(call.func, cst.Name) and call.func.value in ("isinstance", "issubclass")
+    return call if named else None
 
 
 def _tests_import(source: Source, node: cst.CSTNode) -> bool:
