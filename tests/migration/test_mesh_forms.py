@@ -407,3 +407,13 @@ def test_variables_of_the_program_keep_their_values(tmp_path: Path, strategy: st
     ]
     for name in ("group", "name", "parameter", "full", "buffer"):
         assert stored.count(name) == 1, text
+
+
+def test_a_group_that_may_be_set(tmp_path: Path) -> None:
+    body = """
+    group = None
+    {0}
+    model = FSDP(Net(), process_group=group)
+    """
+    for code in ("exec(open('settings.py').read())", "globals()['group'] = dist.new_group([0])"):
+        assert "if group is not None else None" in migrated(tmp_path, body.replace("{0}", code))

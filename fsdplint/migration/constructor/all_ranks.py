@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions
+from fsdplint.interpreter.values import is_none
+from fsdplint.migration.analysis.variables import definitions, home_of
 from fsdplint.migration.constructor import strategy
 from fsdplint.migration.context import Migration
 from fsdplint.source.source import Source
@@ -18,6 +20,7 @@ GROUPS = (
     "torch.distributed._get_default_group",
     "torch.distributed.distributed_c10d._get_default_group",
 )
+HIDDEN = re.compile(r"\b(exec|globals|setattr)\s*\(")  # may set any variable
 
 
 def names_all_ranks(
@@ -27,7 +30,7 @@ def names_all_ranks(
     group, chosen = values.get("process_group"), values.get("sharding_strategy")
     if group is None:
         return False
-    if is_always_none(source, group):
+    if is_always_none(migration, source, group):
         return True
     if chosen is not None and not is_constant(chosen, "None"):
         name = strategy.literal(migration, chosen)
@@ -44,9 +47,21 @@ def names_all_ranks(
     return migration.symbol(group) in GROUPS
 
 
-def is_always_none(source: Source, value: cst.BaseExpression) -> bool:
+def is_always_none(migration: Migration, source: Source, value: cst.BaseExpression) -> bool:
     """Whether an expression is None, or a variable that is None wherever it is assigned."""
-    if isinstance(value, cst.Name) and value.value != "None":
-        made = definitions(source, value)
-        return bool(made) and all(is_constant(one.value, "None") for one in made or ())
-    return is_constant(value, "None")
+    if not isinstance(value, cst.Name) or value.value == "None":
+        return is_constant(value, "None")
+    made = definitions(source, value)
+    if not made or not all(is_constant(one.value, "None") for one in made):
+        return False
+    if not all(map(is_none, migration.values(value))):
+        return False
+    return home_of(source, value) is not source.tree or not _may_be_set(migration, source, value)
+
+
+def _may_be_set(migration: Migration, source: Source, name: cst.Name) -> bool:
+    """Whether code may set a variable of a file without naming it in an assignment of the file."""
+    if HIDDEN.search(source.text):
+        return True
+    attribute = re.compile(rf"\.\s*{re.escape(name.value)}\s*=(?!=)")
+    return any(attribute.search(one.text) for one in migration.program.sources.values())

@@ -78,7 +78,9 @@ def _group(migration: Migration, source: Source, node: cst.Attribute) -> str | N
     texts: set[str | None] = set()
     for other, call in calls:
         named, rest = arguments(call, PARAMETERS)
-        given = {k: v.value for k, v in named.items() if not is_always_none(other, v.value)}
+        given = {
+            k: v.value for k, v in named.items() if not is_always_none(migration, other, v.value)
+        }
         kind = given.get("sharding_strategy")
         group = given.get("process_group")
         if rest or (
@@ -121,7 +123,9 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     ]
     for other, call in found:
         named, rest = arguments(call, PARAMETERS)
-        given = {k: v.value for k, v in named.items() if not is_always_none(other, v.value)}
+        given = {
+            k: v.value for k, v in named.items() if not is_always_none(migration, other, v.value)
+        }
         if (
             rest
             or "process_group" in given
