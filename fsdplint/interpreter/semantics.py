@@ -69,6 +69,7 @@ from fsdplint.interpreter.models import (
     text_patterns,
     torch_contexts,
     training_frameworks,
+    trees,
     type_tests,
     versions,
     wrap_policies,
@@ -86,5 +87,5 @@ MODELS = (
     named_in_settings, namespaces, nn, optim, own_dicts, parameter_ids, pretrained, process_groups,
     processes, python, randomness, ray_workers, records, removals, schedulers, state_dicts,
     state_loading, tensor_creation, tensor_memory, tensor_parallel, tensors, text_patterns,
-    torch_contexts, training_frameworks, type_tests, versions, wrap_policies,
+    torch_contexts, training_frameworks, trees, type_tests, versions, wrap_policies,
 )  # fmt: skip
