@@ -92,6 +92,14 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
+def _with_turns(run: Run, node: cst.Comparison, op: cst.BaseCompOp, result: Value) -> Value:
+    """A test of the rank, with the loop whose turns it gives to one rank each."""
+    if isinstance(result, RankTest) and isinstance(op, _EQUALITIES):
+        result.loop = changing_loop(run, node)
+        result.in_turn = result.in_turn or result.loop is not None
+    return result
+
+
 def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[Value]) -> Value:
     if len(rights) != 1:
         varying = any(isinstance(v, Unknown) and v.varying for v in (left, *rights))
@@ -111,11 +119,7 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     if isinstance(left, RankValue):
         if constant(right) == 0:
             note_rank_use(run, node, left)
-        by_rank = compare_rank(left, op, right)
-        if isinstance(by_rank, RankTest) and isinstance(op, _EQUALITIES):
-            by_rank.loop = changing_loop(run, node)
-            by_rank.in_turn = by_rank.in_turn or by_rank.loop is not None
-        return by_rank
+        return _with_turns(run, node, op, compare_rank(left, op, right))
     if isinstance(op, _EQUALITIES) and _never_equal(run, left, right):
         return Unknown(varying=True)
     if isinstance(left, _OF_TENSORS) or isinstance(right, _OF_TENSORS):
@@ -139,7 +143,8 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     if _by_rank(left) or _by_rank(right):
         if run.ranks() is Ranks.ONE:
             return Unknown(varying=True)  # no other rank is here
-        return RankTest(Ranks.SOME, Ranks.SOME)  # of a value derived from the rank
+        # of a value derived from the rank
+        return _with_turns(run, node, op, RankTest(Ranks.SOME, Ranks.SOME))
     if isinstance(op, cst.In | cst.NotIn) and _constants(right):
         local = derive_rank_local(left)
         if local is not None:

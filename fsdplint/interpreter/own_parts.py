@@ -60,9 +60,40 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:
     giving = giving_methods(value.cls) if held else []
     bodies = [(one.body, _Held.in_method(one, value.cls.scope, held)) for one in giving]
+    bodies += [one for body, within in bodies for one in _called_bodies(body, within)]
     if not groups and any(_divides(body, within) for body, within in bodies):
         return False
     return any(_computes(body, within) for body, within in bodies)
+
+
+def _called_bodies(
+    node: cst.CSTNode, held: _Held, depth: int = 0
+) -> Iterator[tuple[cst.CSTNode, _Held]]:
+    """The bodies of functions of the program that get the rank, with what holds it there."""
+    for call in descend(node):
+        if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+            continue
+        function = held.scope.lookup(call.func.value)
+        code = function.node if isinstance(function, Function) else None
+        if not isinstance(code, cst.FunctionDef) or not isinstance(function, Function):
+            continue
+        given = _parameters_with(call, code, held)
+        if given and depth < MAX_STEPS:
+            within = _Held.in_function(code, function.scope, given)
+            yield code.body, within
+            yield from _called_bodies(code.body, within, depth + 1)
+
+
+def _parameters_with(call: cst.Call, code: cst.FunctionDef, held: _Held) -> set[str]:
+    """The parameters of a function that get what holds the rank."""
+    names = [one.name.value for one in (*code.params.posonly_params, *code.params.params)]
+    found: set[str] = set()
+    for place, argument in enumerate(call.args):
+        if argument.star:
+            return set()
+        if held.is_read_in(argument.value):
+            found.update([argument.keyword.value] if argument.keyword else names[place : place + 1])
+    return found
 
 
 def _assigned_names(method: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -95,14 +126,21 @@ class _Held:
 
     @classmethod
     def in_method(cls, method: cst.FunctionDef, scope: Scope, attributes: set[str]) -> _Held:
-        found = cls(scope, receiver_of(method), attributes, set())
-        assigned = list(_assigned_names(method))
+        return cls(scope, receiver_of(method), attributes, set())._with_assigned(method)
+
+    @classmethod
+    def in_function(cls, function: cst.FunctionDef, scope: Scope, given: set[str]) -> _Held:
+        return cls(scope, "", set(), set(given))._with_assigned(function)
+
+    def _with_assigned(self, function: cst.FunctionDef) -> _Held:
+        """Add the variables that a method or function computes of it."""
+        assigned = list(_assigned_names(function))
         for _ in range(MAX_STEPS):
-            read = {name for name, value in assigned if found.is_read_in(value)}
-            if read <= found.variables:
+            read = {name for name, value in assigned if self.is_read_in(value)}
+            if read <= self.variables:
                 break
-            found.variables.update(read)
-        return found
+            self.variables.update(read)
+        return self
 
     def is_read_in(self, node: cst.CSTNode) -> bool:
         """Whether code reads one of them."""

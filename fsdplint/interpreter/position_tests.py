@@ -17,6 +17,7 @@ from fsdplint.source.source import NodeSite
 from fsdplint.trace import Guard, Ranks
 
 OTHER_GROUP = "?"
+_LOOPS = (cst.For, cst.While, cst.CompFor)
 
 
 def tested_position(run: Run) -> str:
@@ -70,13 +71,14 @@ def changing_loop(run: Run, node: cst.CSTNode) -> NodeSite | None:
     names = {part.value for part in descend(node) if isinstance(part, cst.Name)}
     outer = run.source.parent(node)
     while outer is not None and not isinstance(outer, cst.FunctionDef | cst.Lambda):
-        if isinstance(outer, cst.For | cst.While) and names & _changed_by_turn(outer):
+        if isinstance(outer, _LOOPS) and names & _changed_by_turn(outer):
             return run.site(outer)
         outer = run.source.parent(outer)
     return None
 
 
-def _changed_by_turn(loop: cst.For | cst.While) -> set[str]:
-    targets: list[cst.CSTNode] = [loop.target] if isinstance(loop, cst.For) else []
-    targets += [part.target for part in descend(loop.body) if isinstance(part, cst.AugAssign)]
+def _changed_by_turn(loop: cst.For | cst.While | cst.CompFor) -> set[str]:
+    targets: list[cst.CSTNode] = [] if isinstance(loop, cst.While) else [loop.target]
+    if not isinstance(loop, cst.CompFor):
+        targets += [part.target for part in descend(loop.body) if isinstance(part, cst.AugAssign)]
     return {part.value for one in targets for part in descend(one) if isinstance(part, cst.Name)}

@@ -16,6 +16,7 @@ from fsdplint.interpreter.iteration import iterable_of, read_all
 from fsdplint.interpreter.list_lengths import comprehension_length
 from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
+from fsdplint.interpreter.own_choices import taken
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, with_filters
 from fsdplint.interpreter.parameter_keys import note_each_key
@@ -140,6 +141,8 @@ def _comprehend(
         else:
             tests = [(condition.test, True) for condition in for_in.ifs]
             chosen = with_filters(run, element(), tests)
+            turn = next((v.rank_test for v in verdicts if v.rank_test and v.rank_test.loop), None)
+            chosen = taken(run, turn.loop, chosen) if turn is not None else chosen
             if any(v.guards or v.outcome is Truth.VARYING for v in verdicts):
                 doubt_filter(run, chosen)
             result.items.append(chosen)

@@ -7,11 +7,9 @@ import libcst as cst
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.frames import Frame, GuardEntry
 from fsdplint.interpreter.iteration import covers, visit
-from fsdplint.interpreter.rank_local import own_data
+from fsdplint.interpreter.own_choices import is_own_turn, taken
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import TensorValue
-from fsdplint.interpreter.values import Const, Sequence, Unknown, Value
-from fsdplint.source.source import NodeSite
+from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.trace import GuardKind
 
 
@@ -34,7 +32,7 @@ def _give(run: Run, frame: Frame, value: Value) -> None:
     if frame.on_yield is not None:
         turns = [entry for entry in run.guards if _is_own_turn(frame, entry)]
         with run.without_guards(turns):
-            frame.on_yield(_own(run, turns[0], value) if turns else value)
+            frame.on_yield(taken(run, turns[-1].guard.site, value) if turns else value)
         return
     outside = {id(entry) for entry in frame.guards_outside}
     varies = any(
@@ -49,18 +47,4 @@ def _is_own_turn(frame: Frame, entry: GuardEntry) -> bool:
 
     All ranks execute what gets the values: it cannot tell which turns they come from.
     """
-    guard = entry.guard
-    if guard.kind is not GuardKind.RANK or guard.loop is None:
-        return False
-    return all(entry is not outer for outer in frame.guards_outside)
-
-
-def _own(run: Run, entry: GuardEntry, value: Value) -> Value:
-    """What each rank gets for itself in its turns."""
-    source = entry.guard.site
-    if isinstance(source, NodeSite):
-        for part in value.items if isinstance(value, Sequence) else [value]:
-            one = run.settle(part)
-            if isinstance(one, Unknown | TensorValue) and one.rank_local is None:
-                one.rank_local = own_data(run, source, part=True)
-    return value
+    return is_own_turn(entry.guard) and all(entry is not outer for outer in frame.guards_outside)

@@ -251,6 +251,8 @@ def _arithmetic(
         repeated = _repeat(left, right)
         collective_arguments.note_repeated(run, repeated, left.items)
         return repeated
+    if isinstance(left, RankValue) and isinstance(op, cst.FloorDivide) and constant(right) == 1:
+        return left
     if isinstance(left, RankValue) and isinstance(op, cst.Modulo):
         return RankValue("group")
     of_shards = tensors.combine(left, right)

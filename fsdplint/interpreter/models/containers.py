@@ -29,6 +29,7 @@ from fsdplint.interpreter.one_rank_dicts import (
     note_entries,
 )
 from fsdplint.interpreter.optimizers import take_parameters
+from fsdplint.interpreter.own_choices import taken_here
 from fsdplint.interpreter.own_dicts import as_dict, dict_to_read
 from fsdplint.interpreter.own_lengths import note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
@@ -133,7 +134,7 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
             doubt_filter(run, call.args[0])
             if _is_class_of_modules(element):
                 element = Unknown(varying=True)  # a search among modules finds it or not
-        receiver.items.append(element)
+        receiver.items.append(taken_here(run, element))
         receiver.length = None
         if run.loop_depth:
             receiver.open = True
