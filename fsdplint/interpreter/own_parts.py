@@ -59,7 +59,9 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
 
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:
     giving = giving_methods(value.cls) if held else []
-    bodies = [(one.body, _Held.in_method(one, value.cls.scope, held)) for one in giving]
+    bodies: list[tuple[cst.CSTNode, _Held]] = [
+        (one.body, _Held.in_method(one, value.cls.scope, held)) for one in giving
+    ]
     bodies += [one for body, within in bodies for one in _called_bodies(body, within)]
     if not groups and any(_divides(body, within) for body, within in bodies):
         return False
