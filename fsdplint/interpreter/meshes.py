@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.torch_values import MeshPosition, RankValue
 from fsdplint.interpreter.values import (
     LibraryObject,
     Sequence,
@@ -64,6 +65,19 @@ def note_group(run: Run, mesh: Mesh, names: tuple[str, ...], group: Value) -> No
     if not mesh.id or not names:
         return
     (run.whole_groups if has_all_ranks(run, mesh, names) else run.part_groups).add(group)
+    if len(names) == 1:
+        run.places[group] = MeshPosition(by_process=True, mesh=mesh.id, dimension=names[0])
+
+
+def rank_in_group(run: Run, group: Value) -> RankValue:
+    """The number of the rank in a process group, which says where it is in a mesh."""
+    group = run.settle(group)
+    if group in run.whole_groups:
+        return RankValue("global")
+    rank, place = RankValue("group"), run.places.get(group)
+    if place is not None:
+        run.positions[rank] = place
+    return rank
 
 
 @dataclass(frozen=True)

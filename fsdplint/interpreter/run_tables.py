@@ -50,6 +50,7 @@ class TensorTables:
         self.chunks: set[Value] = set()  # lists of the parts of a tensor
         self.part_groups: set[Value] = set()  # the process groups of parts of a mesh
         self.whole_groups: set[Value] = set()  # the process groups of meshes of all ranks
+        self.places: dict[Value, MeshPosition] = {}  # of the rank in the groups of mesh dimensions
         self.split_by: dict[NodeSite, MeshPosition] = {}
         self.within_samples: set[NodeSite] = set()  # such places that choose a part of each sample
         # `gradient_writes`: tensors that several gradients were joined to, with their modules

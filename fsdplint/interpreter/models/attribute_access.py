@@ -179,8 +179,14 @@ def _wrapper_has(run: Run, module: ModuleValue, attribute: str) -> bool | None:
     return None if module.cls.has_unknown_base() else False
 
 
+_OF_MESHES = frozenset({"get_group", "get_local_rank", "group", "mesh", "mesh_dim_names"})
+
+
 @function("builtins.hasattr", "builtins.callable")
 def has_attribute(run: Run, name: str, call: Call) -> Value:
+    if len(call.args) == 2 and constant(call.args[1]) in _OF_MESHES:
+        if run.settle(call.args[0]) in run.whole_groups | run.part_groups:
+            return Const(False)  # a process group is no mesh, and no object that holds one
     if call.args and isinstance(run.settle(call.args[0]), Unknown):
         return Unknown(origin=run.text(call.node), varying=unknown_result(call).varying)
     if call.args and isinstance(run.settle(call.args[0]), StateValue | ParametersOf | ShardTensor):

@@ -8,6 +8,7 @@ from fsdplint.interpreter import unfinished_saves
 from fsdplint.interpreter.decided_values import try_other_options
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
+from fsdplint.interpreter.meshes import rank_in_group
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.ranks import WORLD_SIZE
@@ -101,7 +102,7 @@ def destroy_group(run: Run, name: str, call: Call) -> Value:
 def get_rank(run: Run, name: str, call: Call) -> Value:
     group = call.arg(0, "group")
     if group is not None and not is_none(group):
-        return RankValue("group")
+        return rank_in_group(run, group)
     if not call.values:
         note_use(run, name, call)
     return RankValue("global")
