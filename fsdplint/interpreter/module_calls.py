@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     meta_device,
     rank_local,
     rank_local_calls,
+    same_noise,
     second_order,
     tensor_dtypes,
     training_modes,
@@ -116,6 +117,8 @@ def _enter(
         **summoned_details(run, module),
         collective=via in {"call", "forward"} and communicates(run, module),
     )
+    if via in {"call", "forward"} and not run.calling:
+        same_noise.note_forward(run, call.values)
     mode = None
     if via != "forward" and not run.calling:
         mode = training_modes.current_mode(run, module)

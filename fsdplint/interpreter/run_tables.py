@@ -77,8 +77,10 @@ class TensorTables:
         self.own_passes = 0
         self.has_mean_sums = False
         # `same_noise`: numbers that all ranks have drawn, with the place and the generator, and the
-        # generators whose numbers were mixed with data of the rank (None: that of the process)
+        # generators whose numbers were mixed with data of the rank (None: that of the process).
+        # mixed_data: what was mixed without gradients, which a model may train on
         self.same_noise: dict[Value, tuple[NodeSite, Value | None]] = {}
+        self.mixed_data: dict[Value, Value] = {}
         self.noise_mixed: set[Value | None] = set()
         self.estimates_totals = False  # `losses.note_product`
 

@@ -10,7 +10,9 @@ that are the same in each turn of a loop, are no noise.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
 
 from fsdplint.interpreter import grad_mode
 from fsdplint.interpreter.frames import Call
@@ -23,15 +25,20 @@ from fsdplint.interpreter.shared_draws import in_model
 from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
 from fsdplint.interpreter.values import (
     Const,
+    Dict,
     Sequence,
     Symbol,
     Unknown,
     Value,
     is_none,
 )
+from fsdplint.syntax.dotted import dotted_name
 from fsdplint.trace import GradMode, Ranks, SameNoise, Seeded
 
 _LIKE = frozenset({"rand_like", "randint_like", "randn_like"})
+_FILLS = frozenset({"bernoulli_", "exponential_", "normal_", "uniform_"})
+_NEW_LIKE = frozenset({"empty_like", "full_like", "ones_like", "zeros_like"})
+_MAX_DEPTH = 3  # of lists and dicts in others
 _OF_SIZE = frozenset({"rand", "randint", "randn"})
 _KEEPS = frozenset("clone contiguous cuda to type type_as".split())
 # The functions in the text of a value that is a setting of the program.
@@ -41,10 +48,13 @@ _CALLED = re.compile(r"(\w+)\(")
 
 def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
     """A call, which may draw random numbers from torch."""
-    if not isinstance(function, Symbol) or not draws(function) or not run.has_own_data:
+    if not run.has_own_data:
         return
-    name = function.name.removeprefix("torch.")
-    if not (name in _LIKE or (name in _OF_SIZE and _draws_several(run, name, call))):
+    if isinstance(function, Symbol) and draws(function):
+        name = function.name.removeprefix("torch.")
+        if not (name in _LIKE or (name in _OF_SIZE and _draws_several(run, name, call))):
+            return
+    elif not _fills_new_tensor(call):
         return
     if run.decisions.single_rank or run.ranks() is not Ranks.ALL or in_model(run):
         return
@@ -55,6 +65,15 @@ def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
     if _has_shared_seed(run, call, generator) and isinstance(result, Unknown | TensorValue):
         result.rank_local = None  # `randn_like(batch)`
         run.same_noise[result] = run.site(call.node), generator
+
+
+def _fills_new_tensor(call: Call) -> bool:
+    """`torch.empty_like(batch).normal_()`"""
+    node = call.node.func if isinstance(call.node, cst.Call) else None
+    if not isinstance(node, cst.Attribute) or node.attr.value not in _FILLS:
+        return False
+    made = node.value.func if isinstance(node.value, cst.Call) else None
+    return made is not None and dotted_name(made).rpartition(".")[2] in _NEW_LIKE
 
 
 def _draws_several(run: Run, name: str, call: Call) -> bool:
@@ -112,13 +131,46 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
     """
     given = list(_flat(run, operands))
     noise = next((one for one in given if one in run.same_noise), None)
-    if noise is None or any(depends_on_rank(one) or depends_on_process(one) for one in given):
+    mixed = next((run.mixed_data[one] for one in given if one in run.mixed_data), None)
+    if noise is None:
+        if mixed is not None:
+            _note_mixed(run, mixed, result)
+        return
+    if any(depends_on_rank(one) or depends_on_process(one) for one in given):
         return
     if any(local_of(one) is not None for one in given):
-        if grad_mode.current(run.contexts, run.grad_default) is GradMode.ON:
-            _emit(run, noise)
+        _note_mixed(run, noise, result)
     elif name in _KEEPS or all(one in run.same_noise or _is_shared(run, one) for one in given):
         run.same_noise[result] = run.same_noise[noise]
+
+
+def _note_mixed(run: Run, noise: Value, result: Value) -> None:
+    """Such numbers are mixed with data of the rank: under autograd, or for a forward under it."""
+    if grad_mode.current(run.contexts, run.grad_default) is GradMode.ON:
+        _emit(run, noise)
+    else:
+        run.mixed_data[result] = noise
+
+
+def note_forward(run: Run, values: Iterable[Value]) -> None:
+    """A model gets values, among which there may be data that were mixed with such numbers."""
+    if not run.mixed_data or grad_mode.current(run.contexts, run.grad_default) is not GradMode.ON:
+        return
+    for value in values:
+        for one in _held(run, value, 0):
+            if one in run.mixed_data:
+                _emit(run, run.mixed_data[one])
+
+
+def _held(run: Run, value: Value, depth: int) -> Iterator[Value]:
+    """A value, and what lists and dicts hold."""
+    value = run.settle(value)
+    yield value
+    held: Iterable[Value] = ()
+    if depth < _MAX_DEPTH and isinstance(value, Sequence | Dict):
+        held = value.items.values() if isinstance(value, Dict) else value.items
+    for one in held:
+        yield from _held(run, one, depth + 1)
 
 
 def _emit(run: Run, noise: Value) -> None:

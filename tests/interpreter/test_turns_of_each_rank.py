@@ -15,6 +15,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from rows import read_rows
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
@@ -22,7 +23,7 @@ dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 model = nn.Linear(4, 1)
 fully_shard(model)
-rows = torch.load(sys.argv[1])
+rows = read_rows(sys.argv[1])
 """
 OWN = "for i, row in enumerate(rows):\n    if i % ranks != rank:\n        continue\n"
 COUNTED = "i = 0\nfor row in rows:\n    i += 1\n    if i % ranks != rank:\n        continue\n"
