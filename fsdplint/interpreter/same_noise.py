@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import libcst as cst
 
@@ -41,6 +42,8 @@ _NEW_LIKE = frozenset({"empty_like", "full_like", "ones_like", "zeros_like"})
 _MAX_DEPTH = 3  # of lists and dicts in others
 _OF_SIZE = frozenset({"rand", "randint", "randn"})
 _KEEPS = frozenset("clone contiguous cuda to type type_as".split())
+# Other numbers in place of a factor do not make it other noise.
+_SCALES = frozenset({"div", "mul"})
 # The functions in the text of a value that is a setting of the program.
 _SETTINGS = frozenset("float get getattr int parse_args parse_known_args safe_load".split())
 _CALLED = re.compile(r"(\w+)\(")
@@ -140,8 +143,12 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         return
     if any(local_of(one) is not None for one in given):
         _note_mixed(run, noise, result)
-    elif name in _KEEPS or all(one in run.same_noise or _is_shared(run, one) for one in given):
+    elif name in _KEEPS | _SCALES or all(map(partial(_is_same, run), given)):
         run.same_noise[result] = run.same_noise[noise]
+
+
+def _is_same(run: Run, value: Value) -> bool:
+    return value in run.same_noise or _is_shared(run, value)
 
 
 def _note_mixed(run: Run, noise: Value, result: Value) -> None:

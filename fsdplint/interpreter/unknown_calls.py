@@ -56,6 +56,11 @@ _LEAVES_OPTIMIZERS = re.compile(r"sched|warmup|^(unscale_|step|update|info|debug
 
 # Methods of tensors and batches that copy them to a device.
 _MOVES = {"cuda", "to", "xpu"}
+# Methods that get another tensor and that only tensors have: they do not communicate.
+_OF_TENSORS = frozenset(
+    "bmm div div_ eq expand_as index_select lerp lerp_ masked_fill masked_fill_ matmul mm mul mul_ "
+    "ne reshape_as sub sub_ to type_as view_as".split()
+)
 
 
 # Functions without arguments that give the same answer at all times.
@@ -95,6 +100,12 @@ def _forget_absent_keys(run: Run, function: Value, call: Call) -> None:
             run.decisions.forget_absent(value.origin)
 
 
+def _method_name(function: Value) -> str:
+    if isinstance(function, Method):
+        return function.name
+    return _name_of(function)
+
+
 @calls(Value)
 def call_unknown(run: Run, function: Value, call: Call) -> Value:
     """Call an unknown function. It may change modules, and call functions, that it gets."""
@@ -105,7 +116,11 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
     forget_passed_states(run, call)
-    communicates = not (isinstance(function, Symbol) and only_reads(function.name))
+    communicates = not (
+        only_reads(function.name)
+        if isinstance(function, Symbol)
+        else _method_name(function) in _OF_TENSORS
+    )
     for value in call.values if run.has_own_data and communicates else ():
         note_agreement(run.settle(value), seen=False)
         if amount_of(run, run.settle(value)).counts_share:

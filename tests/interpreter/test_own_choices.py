@@ -99,3 +99,19 @@ def test_samplers_that_pass_the_rank_on(
 ) -> None:
     code = SAMPLER.format(rank=rank, first=first, given=given)
     assert decides_by_own_data(tmp_path, code) is own
+
+
+@pytest.mark.parametrize(
+    ("call", "own"),
+    [
+        ("scale.to(batch)", True),
+        ("scale.expand_as(batch)", True),
+        ("scale.share(batch)", False),
+    ],
+)
+def test_methods_of_tensors_do_not_communicate(tmp_path: Path, call: str, own: bool) -> None:
+    code = "from scales import make_scale\nscale = make_scale()\nmine = [i for i in range(64) if i % ranks == rank]\n"
+    code += "loader = DataLoader(Subset(data, mine), batch_size=4)\n"
+    use = USE.replace("    if", f"    {call}\n    if")
+    found = findings(program(tmp_path, code + use, header=HEAD), "FSDP501")
+    assert [one.rule.code for one in found] == ["FSDP501"] * own

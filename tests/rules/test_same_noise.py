@@ -50,6 +50,14 @@ BAD = {
     "deterministic": (SEED, "torch.use_deterministic_algorithms(True)", LIKE),
     "forked": (SEED, "with torch.random.fork_rng():\n    torch.manual_seed(1)", LIKE),
     "in place": (SEED, "", "noise = torch.randn_like(x).mul_(0.1)"),
+    "filled": (SEED, "", "noise = torch.empty_like(x).normal_()"),
+    "scaled by a table": (SEED, "", "noise = sigmas[3].to(x) * torch.randn_like(x)"),
+    "prepared without gradients": (
+        SEED,
+        "@torch.no_grad()\ndef corrupt(x):\n    mixed = x + torch.randn_like(x)\n"
+        "    return dict(noisy=[mixed.to(torch.float32)], target=x)",
+        "made = corrupt(x)\n    x, noise = made['noisy'][0], 0",
+    ),
 }
 GOOD = {
     "no seed": ("", "", LIKE),
@@ -95,6 +103,12 @@ GOOD = {
         SEED,
         "",
         "torch.manual_seed(1)\n    noise = x * torch.randn(x.shape)",
+    ),
+    "one filled number": (SEED, "", "noise = x * torch.empty(1).normal_()"),
+    "tried without gradients": (
+        SEED,
+        "@torch.no_grad()\ndef sample(x):\n    return model(x + torch.randn_like(x))",
+        "sample(x)\n    noise = x",
     ),
     "on one rank": (SEED, "if dist.get_rank() == 0:\n    torch.randn(4)", "noise = x"),
 }
