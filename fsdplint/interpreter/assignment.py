@@ -10,6 +10,7 @@ from fsdplint.interpreter import (
     group_options,
     lazy,
     replaced_data,
+    unfinished_saves,
     unset_buffers,
 )
 from fsdplint.interpreter.attributes import OPTIMIZER_PARTS
@@ -238,6 +239,7 @@ def assign_element(
             set_entry(run, container, key.value, value)
         else:
             container.parts["[]"] = value
+        unfinished_saves.note_stored(run, value)
 
 
 def _holds(container: Value, key: Value, value: Value) -> bool:
@@ -292,6 +294,7 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, Unknown):
         note_write(run, target.parts, name, target.parts.get(name))
         target.parts[name] = value
+        unfinished_saves.note_stored(run, value)
     elif isinstance(target, SchedulerValue | ScalerValue):
         run.emit(HelperStateLoaded, run.executing, into=target.id)
     elif isinstance(target, LibraryObject) and target.name.endswith(".StateDictOptions"):
@@ -314,7 +317,7 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
                 unfrozen_parameters=found,
             )
     elif isinstance(target, Function | Symbol | LazyImport):
-        return
+        unfinished_saves.note_stored(run, value)
 
 
 def _hashable(value: object) -> bool:

@@ -30,7 +30,7 @@ from fsdplint.interpreter.values import (
 _STATE = (
     *("draws_own_numbers", "has_own_data", "has_rank_data", "open_pass", "process_seed", "seeded"),
     *("gradients_dropped_at", "gradients_made_at", "gradients_read_at", "gradients_used_at"),
-    *("hooks_drop_gradients", "may_have_waited_at"),
+    *("hooks_drop_gradients", "may_have_waited_at", "save_waited_at"),
 )
 _BY_INDEX = ("__getitem__", "__getitems__")
 

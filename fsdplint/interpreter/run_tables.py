@@ -170,4 +170,7 @@ class LastEvents:
         self.gradients_dropped_at = 0  # by something else than `zero_grad()` of an optimizer
         self.hooks_drop_gradients = False  # each time that they fire
         self.may_have_waited_at = 0  # for another rank
+        self.saving: set[Value] = set()  # the results of asynchronous saves
+        self.save_waited_at = 0  # for such a save
+        self.saves_out_of_sight = False  # whether code out of sight may have such a result
         self.weights_touched_at = 0  # a call that may set some; see `rebuilt_optimizers`

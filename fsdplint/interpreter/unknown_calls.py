@@ -6,7 +6,13 @@ import re
 
 import libcst as cst
 
-from fsdplint.interpreter import gradient_writes, lazy, meta_device, unknown_entries
+from fsdplint.interpreter import (
+    gradient_writes,
+    lazy,
+    meta_device,
+    unfinished_saves,
+    unknown_entries,
+)
 from fsdplint.interpreter.amounts import amount_of, note
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape, forget_passed_states
@@ -134,6 +140,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Symbol):
         name = function.name.rpartition(".")[2]
         origin = function.name
+    unfinished_saves.note_call(run, function, name, call)
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_unknown_call(run, function, name)

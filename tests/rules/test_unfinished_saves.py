@@ -90,6 +90,22 @@ checkpointer = Checkpointer()
         for future in futures:
             future.result()
         """,
+        """
+        future = dcp.async_save(state(), checkpoint_id="last")
+        torch.save({"step": 1}, "step.pt")
+        dist.destroy_process_group()
+        """,
+        """
+        begun = {}
+        for step, batch in enumerate(batches):
+            train(step)
+            if "save" in begun and begun["save"] is not None:
+                begun["save"].result()
+            begun["save"] = dcp.async_save(state(), checkpoint_id=f"step-{step}")
+            batches.set_epoch(step)
+            print(batch["rows"].numel(), batch.items())
+        dist.destroy_process_group()
+        """,
     ],
 )
 def test_used_before_the_wait(tmp_path: Path, body: str) -> None:
@@ -142,6 +158,50 @@ def test_used_before_the_wait(tmp_path: Path, body: str) -> None:
         future = dcp.async_save(state(), checkpoint_id="last")
         concurrent.futures.wait([future])
         dist.destroy_process_group()
+        """,
+        """
+        begun = {}
+        begun["save"] = dcp.async_save(state(), checkpoint_id="last")
+        close_all(begun)
+        dist.destroy_process_group()
+        """,
+        """
+        checkpointer.save(1)
+        close_all(checkpointer)
+        dist.destroy_process_group()
+        """,
+        """
+        from managers import make_manager
+        manager = make_manager()
+        manager.begun = dcp.async_save(state(), checkpoint_id="last")
+        manager.close()
+        dist.destroy_process_group()
+        """,
+        """
+        import asyncio
+        future = dcp.async_save(state(), checkpoint_id="last")
+        async def end():
+            await asyncio.wrap_future(future)
+        asyncio.run(end())
+        dist.destroy_process_group()
+        """,
+        """
+        begun = {}
+        def save(step, asynchronous):
+            if asynchronous and any(p.numel() > 9 for p in model.parameters()):
+                asynchronous = False
+            if asynchronous:
+                if "save" in begun and begun["save"] is not None:
+                    begun["save"].result()
+                begun["save"] = dcp.async_save(state(), checkpoint_id=f"step-{step}")
+            else:
+                dcp.save(state(), checkpoint_id=f"step-{step}")
+        import sys
+        for step in range(3):
+            train(step)
+            save(step, len(sys.argv) > 1)
+        if "save" in begun and begun["save"] is not None:
+            begun["save"].result()
         """,
         """
         from concurrent.futures import Future

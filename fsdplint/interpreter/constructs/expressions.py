@@ -7,6 +7,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     branch_conditions,
     possible_lists,
+    unfinished_saves,
 )
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.attributes import read_attribute
@@ -125,6 +126,7 @@ def eval_lambda(run: Run, node: cst.Lambda) -> Value:
 
 @evaluates(cst.Await)
 def eval_await(run: Run, node: cst.Await) -> Value:
+    unfinished_saves.note_wait(run)
     return run.eval(node.expression)
 
 

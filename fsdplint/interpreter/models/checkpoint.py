@@ -197,7 +197,9 @@ def dcp_save(run: Run, name: str, call: Call) -> Value:
         dropped=is_statement and name.endswith("async_save"),
         own_group=not is_none(call.kwargs.get("process_group", Const(None))) or call.open,
     )
-    return Unknown()
+    result = Unknown()
+    unfinished_saves.note_save(run, name, result)
+    return result
 
 
 @function(f"{DCP}.FileSystemWriter", f"{DCP}.FileSystemReader",

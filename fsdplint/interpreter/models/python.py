@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
-from fsdplint.interpreter import losses
+from fsdplint.interpreter import losses, unfinished_saves
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_module
@@ -213,6 +213,7 @@ def path(run: Run, name: str, call: Call) -> Value:
     asks = name.endswith(("exists", "isfile", "isdir"))
     if asks:
         run.may_have_waited_at = len(run.trace.events)  # until there is the file
+        unfinished_saves.note_wait(run)
     return unknown_result(call, run.text(call.node) if known or asks else "")
 
 
