@@ -50,8 +50,8 @@ class CollectiveUnderRankGuard(Rule):
     Also finds collectives that each rank runs or skips by its own data: `if torch.isnan(loss): continue`
     before the backward, a checkpoint under `if loss < best:`, a `break` by a loss that was never reduced
     or by the rank's clock, and a unit that a forward skips if no token chose it. The data of a rank are the
-    batches of a `DistributedSampler` or of a slice by rank, and what torch, NumPy or Python draws with a seed
-    of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`), and
+    batches of a `DistributedSampler` or of a slice by rank, the elements that a rank takes in turns of its own
+    (`if i % world_size == rank`), and what torch, NumPy or Python draws with a seed of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`), and
     so is the number of turns over a list that a function fills once with the rows that its data choose, and over
     `range(count)` of a number that the rank draws. After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
@@ -61,6 +61,7 @@ class CollectiveUnderRankGuard(Rule):
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
+    that each rank runs in turns of its own, in a loop without a collective of all ranks; those
     of a subgroup, unless it is a dimension of a mesh of which one rank alone reaches them; FSDP2's own `state_dict()`, which does not communicate; FSDP1's
     `optim_state_dict_to_load` of whole tensors that every rank has; and states, forwards and norms of
     models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).

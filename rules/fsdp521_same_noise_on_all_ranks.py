@@ -15,10 +15,11 @@ class SameNoiseOnAllRanks(Rule):
 
     ## What it does
     Finds random numbers, such as the noise and the time steps of a diffusion model or the masks of a denoiser, that the
-    program draws while it trains, and computes with the batch of each rank, where the seed of the generator
+    program draws while it trains, and computes with the batch of each rank, also where it prepares the batch under `torch.no_grad()`, if the seed of the generator
     is the same on all ranks.
 
-    The rule looks at tensors that `torch.randn`, `torch.rand`, `torch.randint` and their `_like` forms make, from a
+    The rule looks at tensors that `torch.randn`, `torch.rand`, `torch.randint` and their `_like` forms make, or that
+    `torch.empty_like(batch).normal_()` fills, from a
     `torch.Generator` or from the generator of the process after `torch.manual_seed(seed)`. It looks neither at numbers
     that are drawn once or are the same in each turn of a loop, at single numbers, which may have to be the same on all
     ranks, nor at what a module draws in its own methods, such as dropout. Programs with another parallelism than data
