@@ -21,6 +21,12 @@ PARAMETERS = {
     "two groups": "[{'params': model.head.parameters()}, {'params': model.layers.parameters()}]",
     "helper": "groups(model)",
     "attribute of a layer": "model.head.parameters()",
+    "groups with rates of unknown number": (
+        "[dict(params=g['params'], lr=r) for g, r in zip([*groups(model)], rates())]"
+    ),
+    "lists with rates of unknown number": (
+        "[dict(params=one, lr=r) for one, r in zip([g['params'] for g in groups(model)], rates())]"
+    ),
 }
 
 

@@ -32,6 +32,7 @@ from fsdplint.interpreter.values import (
     Bound,
     Class,
     Const,
+    Dict,
     Function,
     Instance,
     Lazy,
@@ -327,10 +328,13 @@ def _holds_each_parameter(run: Run, value: Value) -> bool:
 def _open_rows(columns: list[list[Value]]) -> Value:
     """The elements of `zip` if their number is not known.
 
-    Objects are visited one by one, as a loop over them alone would do. Otherwise the first row
-    stands for all.
+    Objects, or the lists and dicts of one column, are visited one by one, as a loop over them alone
+    would do. Otherwise the first row stands for all.
     """
     one_by_one = [all(isinstance(item, _OBJECTS) for item in items) for items in columns]
+    lists = [all(isinstance(item, Dict | Sequence) for item in items) for items in columns]
+    if not any(one_by_one) and sum(lists) == 1:
+        one_by_one = lists  # such as one of parameters for each learning rate
     others = [items for items, each in zip(columns, one_by_one, strict=True) if not each]
     if not all(columns) or sum(one_by_one) > 1 or any(map(_is_lost, others)):
         return Unknown(varying=True)
