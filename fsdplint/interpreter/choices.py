@@ -82,7 +82,7 @@ def choose(
         return None
     if complete and len(known) == 1:
         return every[0]
-    if not _is_setting(name):
+    if not _is_fixed(name):
         return None
     if not any(leads_to_contract(run, value) for value in every):
         return None
@@ -113,7 +113,7 @@ def module_like(
     if template.hole.varying:
         for named in names.values():  # a loop imports each of them
             import_module(run, named.name)
-    if not names or not _is_setting(template.hole):
+    if not names or not _is_fixed(template.hole):
         return None
     texts = sorted(names, key=lambda text: not names[text].mentions_fsdp)[:MAX_CANDIDATES]
     choice = _Choice(run, template.hole, node)
@@ -123,7 +123,7 @@ def module_like(
     return None
 
 
-def _is_setting(name: Unknown) -> bool:
+def _is_fixed(name: Unknown) -> bool:
     """Whether an unknown name is the same in the whole run, and on all ranks."""
     return bool(name.origin) and not (name.varying or name.by_rank or name.by_process)
 

@@ -6,7 +6,6 @@ By default, each rank gets its columns as a plain tensor.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import libcst as cst
@@ -14,11 +13,11 @@ import libcst as cst
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Columns, TensorValue
+from fsdplint.interpreter.user_settings import is_setting
 from fsdplint.interpreter.values import Const, LibraryObject, Sequence, Unknown, Value, constant
 from fsdplint.trace import ColumnsCompared, ColumnsViewed, TensorParallel
 
 _VIEWS = frozenset({"reshape", "view"})
-_PLAIN = re.compile(r"[\w.]+(\(\))?(\.\w+)+|[\w.]+(\[[\w\"']+\])+")  # `args.heads`
 _RESHAPES = _VIEWS | {"flatten"}
 _COLUMNS, _OUTPUT = "ColwiseParallel", "PrepareModuleOutput"
 # Functions and methods that compare the elements of a dimension.
@@ -116,7 +115,7 @@ def note_view(run: Run, name: str, operands: list[Value], node: cst.CSTNode, res
     texts = [run.text(one) for argument in node.args for one in _nodes(argument.value)]
     if len(sizes) != len(texts) or len(sizes) < 2 or constant(sizes[-1]) != -1:
         return
-    if _is_setting(sizes[-2]) and isinstance(result, Unknown | TensorValue):
+    if _is_undivided(sizes[-2]) and isinstance(result, Unknown | TensorValue):
         made = replace(found, reshaped=True, heads=texts[-2], viewed_at=run.site(node))
         run.columns[result] = made
 
@@ -145,11 +144,9 @@ def _nodes(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [node]
 
 
-def _is_setting(value: Value) -> bool:
+def _is_undivided(value: Value) -> bool:
     """Whether a number is a setting as the user gives it, which nothing has divided."""
-    if not isinstance(value, Unknown) or value.varying or "local" in value.origin:
-        return False
-    return _PLAIN.fullmatch(value.origin) is not None
+    return is_setting(value) and isinstance(value, Unknown) and "local" not in value.origin
 
 
 def note_loss(run: Run, name: str, operands: list[Value], node: cst.CSTNode) -> None:

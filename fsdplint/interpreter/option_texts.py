@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from fsdplint.interpreter.default_numbers import default_number
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.user_settings import is_setting
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -22,10 +21,6 @@ PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = float("inf")  # the bound of a clipping that clips nothing
 _INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf"})
-# What an object has, so that the program has computed nothing of it: `settings.clip`,
-# `json.load(f).train.clip`, `OmegaConf.merge(a, b)["clip"]`.
-_ENTRY = r"(\.\w+|\[['\"]\w+['\"]\]|\.get\(['\"]\w+['\"](, \w*)?\))+"
-_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]*(\([^()]*\))?" + _ENTRY)
 
 
 def bound(run: Run, value: Value | None) -> object:
@@ -36,8 +31,7 @@ def bound(run: Run, value: Value | None) -> object:
     if named or default_number(run, value) == INFINITE:
         return INFINITE  # it measures, unless the user asks for more
     if isinstance(value, Unknown) and not value.is_default:
-        setting = "parse_args()" in value.origin or value.origin.startswith("os.environ[")
-        if setting or _ATTRIBUTE.fullmatch(value.origin):
+        if is_setting(value):
             return value.origin
     return option(value or Unknown())
 

@@ -9,7 +9,6 @@ that are the same in each turn of a loop, are no noise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -21,9 +20,9 @@ from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_local_calls import draws
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.seeds import differs_by_rank
 from fsdplint.interpreter.shared_draws import in_model
 from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
+from fsdplint.interpreter.user_settings import is_of_settings
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -44,9 +43,6 @@ _OF_SIZE = frozenset({"rand", "randint", "randn"})
 _KEEPS = frozenset("clone contiguous cuda to type type_as".split())
 # Other numbers in place of a factor do not make it other noise.
 _SCALES = frozenset({"div", "mul"})
-# The functions in the text of a value that is a setting of the program.
-_SETTINGS = frozenset("float get getattr int parse_args parse_known_args safe_load".split())
-_CALLED = re.compile(r"(\w+)\(")
 
 
 def note_drawn(run: Run, function: Value, call: Call, result: Value) -> None:
@@ -93,7 +89,7 @@ def _is_several(run: Run, size: Value) -> bool:
     if isinstance(size, Const):
         return size.value not in (0, 1)
     of_tensor = isinstance(size, Unknown) and ".shape" in size.origin
-    return of_tensor or not _is_shared(run, size)
+    return of_tensor or not is_of_settings(run, size)
 
 
 def _elements(run: Run, value: Value) -> list[Value]:
@@ -110,21 +106,12 @@ def _has_shared_seed(run: Run, call: Call, generator: Value | None) -> bool:
         if run.process_seed is None or run.seeded is not True or call.open:
             return False
         again = any(event.in_loop for event in run.trace.of(Seeded))
-        return _is_shared(run, run.process_seed) and not again
+        return is_of_settings(run, run.process_seed) and not again
     if not isinstance(generator, GeneratorValue) or generator.seed is None:
         return False
     if generator.loop_depth >= run.loop_depth:
         return False  # it begins again in each turn, and gives the same numbers
-    return _is_shared(run, generator.seed)
-
-
-def _is_shared(run: Run, value: Value) -> bool:
-    """Whether a value is certainly the same on all ranks: a constant, or a setting."""
-    value = run.settle(value)
-    origin = value.origin if isinstance(value, Unknown) else ""
-    if not set(_CALLED.findall(origin)) <= _SETTINGS:
-        return False
-    return differs_by_rank(run, value) is False
+    return is_of_settings(run, generator.seed)
 
 
 def note_operation(run: Run, name: str, operands: list[Value], result: Value) -> None:
@@ -148,7 +135,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
 
 
 def _is_same(run: Run, value: Value) -> bool:
-    return value in run.same_noise or _is_shared(run, value)
+    return value in run.same_noise or is_of_settings(run, value)
 
 
 def _note_mixed(run: Run, noise: Value, result: Value) -> None:
