@@ -67,6 +67,8 @@ def test_lists_in_functions_that_no_program_calls(tmp_path: Path) -> None:
     sender = "def send(answer):\n    box = [answer]\n    dist.broadcast_object_list(box, src=0)\n"
     assert codes(tmp_path, body=sender) == set()
     assert codes(tmp_path, body=f"{sender}send(rows)") == {"FSDP523"}
+    receiver = "def collect(x):\n    dist.gather_object(x, [None] * ranks)\n"
+    assert codes(tmp_path, body=receiver) == {"FSDP523"}
 
 
 @pytest.mark.parametrize(
