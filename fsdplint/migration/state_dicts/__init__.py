@@ -12,6 +12,7 @@ setters.
     loaded_states            the calls that load an optimizer's state
     branch_loads             loads after the branches that make the state
     optimizers               plain optimizer states
+    models_of_objects        the model of an optimizer, by an attribute of the object
     part_states, pretrained  states of parts, `save_pretrained`
     compiled_states, in_ddp  names in states of compiled models and of DDP's
     inference                states under inference mode

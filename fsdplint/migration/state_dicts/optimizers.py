@@ -21,6 +21,7 @@ from fsdplint.migration.blockers.state_dicts import (
 )
 from fsdplint.migration.context import Migration, expression, is_fsdp1
 from fsdplint.migration.state_dicts import in_ddp, resharding
+from fsdplint.migration.state_dicts.models_of_objects import model_attribute
 from fsdplint.migration.state_dicts.optim_state import States
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
@@ -282,16 +283,26 @@ def _model_of(
     In each run, it has to be the model of this run's optimizer: a program may have other strategies.
     """
     assert isinstance(node.func, cst.Attribute)
-    found = []
-    for part in descend(function_around(source, node)):
-        if not isinstance(part, cst.Name | cst.Attribute) or not is_repeatable(part):
-            continue
-        runs = list(migration.program.evaluations.together(node.func.value, part))
+    optimizer = node.func.value
+
+    def is_model(part: cst.BaseExpression) -> bool | None:
+        runs = list(migration.program.evaluations.together(optimizer, part))
         models = [model for _, values in runs for model in values]
-        if any(isinstance(model, ModuleValue) and model.id in modules for model in models):
-            if all(_are_models_of(optimizers, values, modules) for optimizers, values in runs):
-                found.append(part)
-    return min(found, key=lambda part: _length(source, part)) if found else None
+        if not models:
+            return None
+        if not all(_are_models_of(optimizers, values, modules) for optimizers, values in runs):
+            return False
+        wrapped = any(isinstance(model, ModuleValue) and model.id in modules for model in models)
+        return True if wrapped else None
+
+    found = [
+        part
+        for part in descend(function_around(source, node))
+        if isinstance(part, cst.Name | cst.Attribute) and is_repeatable(part) and is_model(part)
+    ]
+    if not found:
+        return model_attribute(migration, source, optimizer, is_model)
+    return min(found, key=lambda part: _length(source, part))
 
 
 def _length(source: Source, part: cst.BaseExpression) -> tuple[int, str]:
