@@ -17,7 +17,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
 )
-from fsdplint.trace import Escaped, GuardKind, KnownParameter, ModuleBuilt, RequiresGradSet
+from fsdplint.trace import Escaped, GuardKind, KnownParameter, RequiresGradSet
 
 
 def set_frozen(
@@ -45,7 +45,7 @@ def _is_always(run: Run, module: str) -> bool:
     """
     if not run.guards:
         return True
-    built = next((one for one in run.trace.of(ModuleBuilt) if one.module == module), None)
+    built = run.trace.built(module)
     known = built.guards if built is not None else ()
     return all(any(entry.guard is one for one in known) for entry in run.guards)
 

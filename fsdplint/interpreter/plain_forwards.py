@@ -16,7 +16,7 @@ from fsdplint.interpreter.frames import Call, Change
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, Dict, Instance, ModuleValue, Unknown, Value
 from fsdplint.interpreter.values import Sequence as Items
-from fsdplint.source.source import Source
+from fsdplint.source.source import Source, once
 from fsdplint.trace import Called
 
 _COMMUNICATES = re.compile(
@@ -48,6 +48,7 @@ def may_be_plain(run: Run, module: ModuleValue, event: Called) -> bool:
     return not run.trace.shardings() or run.trace.sharded_within(module.id) is None
 
 
+@once
 def is_plain(source: Source) -> bool:
     """Whether the code of a file neither communicates nor computes gradients."""
     return _COMMUNICATES.search(source.text) is None

@@ -25,6 +25,7 @@ def note_scalars(run: Run, event: Sharded, call: Call) -> None:
         for path, part in _members(run, event, before=event)
         for name, held in part.attributes.items()
         if is_new_parameter(held) and is_dimensionless(held.get("data"))
+        if not run.trace.family_escaped(part.id)
     ]
     if found:
         run.emit(Refused, call.node, module=event.module, reason="scalar", parameters=tuple(found))
@@ -38,10 +39,13 @@ def note_mixed_dtypes(run: Run, event: Called, call: Call) -> None:
     for shard in run.trace.of(Sharded):
         if shard.module not in within or _IGNORES & set(shard.options):
             continue
+        members = list(_members(run, shard))
+        if len({part.dtype for _, part in members if part.dtype}) < 2:
+            continue
         found = [
             (f"{path}.{_first_parameter(part)}".lstrip("."), f"torch.{part.dtype}")
-            for path, part in _members(run, shard)
-            if part.dtype and _is_trained(run, part)
+            for path, part in members
+            if part.dtype and _is_trained(run, part) and not run.trace.family_escaped(part.id)
         ]
         if len({dtype for _, dtype in found}) > 1:
             run.emit(
@@ -67,15 +71,17 @@ def _is_trained(run: Run, part: ModuleValue) -> bool:
 def _members(
     run: Run, shard: Sharded, *, before: Event | None = None
 ) -> Iterator[tuple[str, ModuleValue]]:
-    """The modules whose own parameters a `fully_shard` call certainly takes, by their paths."""
+    """The modules whose own parameters a `fully_shard` call takes, by their paths.
+
+    That is certain for those that no code out of sight has got.
+    """
     groups = Groups(run.trace)
     for target in sharded_by(shard):
         own = set(groups.members(target, before))
         for path, part in _parts(run, target, ""):
             held = run.objects.get(part)
             if part in own and isinstance(held, ModuleValue):
-                if not run.trace.family_escaped(part):
-                    yield path, held
+                yield path, held
 
 
 def _parts(run: Run, module: str, path: str) -> Iterator[tuple[str, str]]:

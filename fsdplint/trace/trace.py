@@ -11,7 +11,7 @@ from fsdplint.trace.base import Event, Module, Sharding
 from fsdplint.trace.certainty import Certainty
 from fsdplint.trace.history import History, Shardings
 from fsdplint.trace.launch import Escaped
-from fsdplint.trace.modules import Sharded, Wrapped
+from fsdplint.trace.modules import ModuleBuilt, Sharded, Wrapped
 from fsdplint.trace.training import BackwardRun, OptimizerStepped
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Trace:
         # The events of some classes, with the number of events that were searched for them.
         self._kinds: dict[tuple[type[Event], ...], tuple[list[Event], int]] = {}
         self._history: tuple[list[Wrapped | Sharded], History] = [], History([])
+        self._built: dict[str, ModuleBuilt] = {}
+        self._searched = 0  # of the events that built modules
         self._answers: dict[Callable[[Trace], object], object] = {}
 
         # How the program ended on each rank: "ok", "raised", "exit", "stopped" (recorded traces).
@@ -84,7 +86,7 @@ class Trace:
     def drop(self, begin: int) -> None:
         """Drop the events from an index on, which were added for a test only."""
         del self.events[begin:]
-        self._kinds = {}
+        self._kinds, self._built, self._searched = {}, {}, 0
 
     def end_here(self) -> None:
         """The program ends here. Events that are added later are dropped when it is sealed."""
@@ -107,6 +109,7 @@ class Trace:
             self.unit_arguments = {key: made for key, made in kept if key[0] < self._end}
         self._sealed = True
         self._parents, self._kinds, self._answers = None, {}, {}
+        self._built, self._searched = {}, 0
 
     def answer(self, query: Callable[[Trace], R]) -> R:
         """The answer to a query about the trace, which a finished trace gives once."""
@@ -137,6 +140,13 @@ class Trace:
         """The events of these classes after `event`, in order."""
         found = self._of((kind, *kinds))
         return iter(found[bisect_right(found, event.index, key=_index) :])
+
+    def built(self, module: str) -> ModuleBuilt | None:
+        """The event that built a module; None if the trace does not show it."""
+        for event in islice(self._of((ModuleBuilt,)), self._searched, None):
+            self._built.setdefault(event.module, event)
+            self._searched += 1
+        return self._built.get(module)
 
     # The module tree ------------------------------------------------------------------------
 
