@@ -59,6 +59,9 @@ class CollectiveUnderRankGuard(Rule):
     Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one position of their
     groups run: `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
 
+    Also finds `new_group` that only the ranks of the new group reach (`if rank in members:`), in a program that makes
+    several groups. `use_local_synchronization=True` allows that.
+
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
     that each rank runs in turns of its own, in a loop without a collective of all ranks; those
@@ -72,6 +75,9 @@ class CollectiveUnderRankGuard(Rule):
     data is mixed up: in one run, an FSDP1 `state_dict()` on rank 0 "succeeded" with data that the other
     rank sent for its next forward. gloo often aborts: `gloo::EnforceNotMet ... Received data size doesn't
     match expected size`, or "Connection closed by peer" if the other rank has already finished.
+
+    `new_group` itself does not wait for all ranks. But torch numbers the groups, and if the ranks have made different ones, they
+    wait for each other for ever when they use them for the first time.
 
     ## Fix safety
     Safe: the collective moves out of the test, so that all ranks run it, and the code that uses its
@@ -172,8 +178,7 @@ class CollectiveUnderRankGuard(Rule):
         finding = self.finding(
             event,
             f"{describe(trace, event)} has to run on every rank, but {who}{test}",
-            help="Run it on all ranks. Keep only what one rank has to do (write, print) under the "
-            "test.",
+            help=_OF_GROUPS if isinstance(event, Collective) and event.by_members else _OF_ONE_RANK,
             because=[
                 (other, f"{describe(trace, other)} too") for other in _at_distinct_sites(events)
             ],
@@ -188,11 +193,21 @@ class CollectiveUnderRankGuard(Rule):
         from fsdplint.fixes.hoisting import hoist_collective
 
         event = finding.events[0]
+        if isinstance(event, Collective) and event.by_members:
+            return None  # all ranks make each group, and each one keeps its own
         guard = rank_guard(event)
         rewrite = Rewrite()
         if guard is None or not hoist_collective(rewrite, event.site, guard, program):
             return None
         return rewrite.fix("Run the collective on all ranks", Safety.SAFE)
+
+
+_OF_ONE_RANK = (
+    "Run it on all ranks. Keep only what one rank has to do (write, print) under the test."
+)
+_OF_GROUPS = (
+    "Call it on all ranks, also those that are no members, and keep the group under the test."
+)
 
 
 def rank_guard(event: Event) -> Guard | None:

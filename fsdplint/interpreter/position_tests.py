@@ -1,20 +1,21 @@
-"""Tests of the position of a rank: in its group, and among the turns of a loop.
+"""Tests of the position of a rank: in its group, among the turns of a loop, and in a list of ranks.
 
 By the first, ranks of other groups go the same way. By the second (`i % world_size == rank`), each
-rank has turns of its own.
+rank has turns of its own. By the third, the members of a process group go another way than others.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.interpreter.forward_summaries import abstract
 from fsdplint.interpreter.ranks import depends_on_process
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition, RankValue
-from fsdplint.interpreter.values import constant
+from fsdplint.interpreter.values import Value, constant
 from fsdplint.source.positions import descend
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Guard, Ranks
+from fsdplint.trace import Guard, GuardKind, Ranks
 
 OTHER_GROUP = "?"
 _LOOPS = (cst.For, cst.While, cst.CompFor)
@@ -82,3 +83,19 @@ def _changed_by_turn(loop: cst.For | cst.While | cst.CompFor) -> set[str]:
     if not isinstance(loop, cst.CompFor):
         targets += [part.target for part in descend(loop.body) if isinstance(part, cst.AugAssign)]
     return {part.value for one in targets for part in descend(one) if isinstance(part, cst.Name)}
+
+
+def is_for_members(run: Run, ranks: Value | None) -> bool:
+    """Whether a test of the rank lets only some ranks pass: `if rank in ranks:`."""
+    if ranks is None:
+        return False
+    for entry in run.guards:
+        guard = entry.guard
+        test = guard.site.node if isinstance(guard.site, NodeSite) else None
+        if guard.kind is GuardKind.RANK and isinstance(test, cst.Comparison):
+            relation = test.comparisons[0]
+            known = run.evaluations.get(relation.comparator)
+            passes = cst.In if guard.holds else cst.NotIn
+            if isinstance(relation.operator, passes) and known is not None:
+                return abstract(run.settle(known)) == abstract(run.settle(ranks))
+    return False

@@ -163,6 +163,8 @@ class Collective(Event):
     few_elements: whether its tensor is one of a few elements that the program made: a metric.
     on_cpu: whether its tensor is certainly on the CPU of a program that may use other devices.
     sizes_differ: whether ranks give it tensors of different size, which it does not allow.
+    by_members: whether a test lets only the ranks pass of which a `new_group` makes a group (static
+        traces only).
     of_position: the dimension of a mesh, or "?" for another group, of which only the ranks at one
         position reach it, although it is for all ranks; "" for any other collective.
     unknown_group: whether its process group is not known, and may be that of all ranks.
@@ -192,6 +194,7 @@ class Collective(Event):
     few_elements: bool = unrecorded("models of a recorded run may be small", default=False)
     on_cpu: bool = unrecorded("all tensors of a recorded run may be on the CPU", default=False)
     sizes_differ: bool = combined(differs, default=False)
+    by_members: bool = unrecorded("a record has the ranks", default=False)
     of_position: str = unrecorded("a record has the ranks", default="")
     unknown_group: bool = unrecorded("a recorder knows the group", default=False)
     gradient_lost: int | None = unrecorded("uses of a tensor are not recorded", default=None)

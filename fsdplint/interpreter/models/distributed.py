@@ -30,7 +30,7 @@ from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
-from fsdplint.interpreter.position_tests import tested_position
+from fsdplint.interpreter.position_tests import is_for_members, tested_position
 from fsdplint.interpreter.rank_agreement import forget_rank, note_agreement, note_sum_of_one_rank
 from fsdplint.interpreter.rank_local import split_of
 from fsdplint.interpreter.ranks import note_rank_use
@@ -231,6 +231,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         api=last,
         collective=whole or (not call.open and waits_for_others(run, ranks)),
         of_position=tested_position(run) if whole else "",
+        by_members=last == "new_group" and whole and is_for_members(run, call.arg(0, "ranks")),
         unknown_group=ranks.unknown,
         of_output=losses.is_output(tensor),
         gradient_of=_gradient_of(run, tensor),

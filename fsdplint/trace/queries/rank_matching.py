@@ -227,18 +227,37 @@ def _without_counterpart(
         )
         and not follows_messages(event, some)
     ]
-    return of_each_node + [
-        event
-        for event in sorted(rest, key=lambda event: event.index)
-        if signature(trace, event) not in elsewhere
-        and not any(
-            signature(trace, other) == signature(trace, event)
-            and other.ranks is event.ranks
-            and _may_be_of_other_ranks(other, event)
-            for other in rest
-        )
-        and not follows_messages(event, (*one, *others))
-    ]
+    by_members = [event for event in some if _is_made_by_members(trace, event)]
+    return (
+        of_each_node
+        + by_members
+        + [
+            event
+            for event in sorted(rest, key=lambda event: event.index)
+            if signature(trace, event) not in elsewhere
+            and not any(
+                signature(trace, other) == signature(trace, event)
+                and other.ranks is event.ranks
+                and _may_be_of_other_ranks(other, event)
+                for other in rest
+            )
+            and not follows_messages(event, (*one, *others))
+        ]
+    )
+
+
+def _is_made_by_members(trace: Trace, event: Event) -> bool:
+    """Whether only its own ranks make a process group, and not all make the same number of groups.
+
+    torch numbers the groups. What ranks have of one number is one group, and they wait for each
+    other when they use it for the first time (as seen with torch 2.13).
+    """
+    if not isinstance(event, Collective) or not event.by_members:
+        return False
+    others = [one for one in trace.of(Collective) if one.api == "new_group" and one is not event]
+    tests = {(guard.site, guard.holds) for guard in event.guards}
+    elsewhere = any((g.site, not g.holds) in tests for one in others for g in one.guards)
+    return bool(others) and not elsewhere
 
 
 def follows_messages(event: Event, events: Iterable[Event]) -> bool:
