@@ -84,8 +84,8 @@ class CollectiveUnderRankGuard(Rule):
     result stays under the test. A `barrier()` at the end of the body moves behind it. Other conditions of
     the test (`step % 100 == 0 and rank == 0`) also apply to the moved collective; they have to be equal
     on all ranks (counters, settings and constants). There is no fix if code before the collective in the
-    body has to run first, for larger code such as an evaluation on rank 0, or if each rank tests its own
-    data.
+    body has to run first, for larger code such as an evaluation on rank 0, if each rank tests its own
+    data, or for a group that only its members make, since each rank has to keep another group.
 
     ## Since
     All versions.
