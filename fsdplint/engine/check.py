@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import libcst as cst
-
 from fsdplint.config.options import DEFAULT, Options
 from fsdplint.diagnostics.finding import Finding, Fix, finding_order, group_of, sorted_findings
 from fsdplint.diagnostics.plugins import plugin_problem
@@ -250,11 +248,8 @@ def _is_undecided(finding: Finding, trace: Trace) -> bool:
     ]
     around = {function_around(site.source, site.node): site.source for site in sites}
     return any(
-        not isinstance(function, cst.Module)
-        and any(
-            isinstance(test, cst.CSTNode) and function in ancestors(source, test)
-            for test in trace.untried_tests
-        )
+        function is not source.tree
+        and any(function in ancestors(source, test) for test in trace.untried_tests)
         for function, source in around.items()
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 import libcst as cst
 
@@ -81,7 +82,7 @@ class EntryRuns:
     _unsharded: list[tuple[Decisions, KeysOfStatements]] = field(default_factory=list)
     _sites: set[Site] = field(default_factory=set)  # of the events of the kept runs
     _wraps: set[object] = field(default_factory=set)
-    _kept: list[tuple[Trace, Mapping[str, Set[object]]]] = field(default_factory=list)
+    _kept: list[tuple[Trace, Mapping[str, Set[Any]]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._left = SitesLeft(self.project, self.coverage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Set
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fsdplint.trace.base import Event, Module, Sharding
 from fsdplint.trace.certainty import Certainty
@@ -58,7 +58,7 @@ class Trace:
         self.decisions: dict[str, bool] = {}
         self.tests: dict[str, DecidedTest] = {}
         self.sharding_keys: Set[str] = frozenset()
-        self.untried_tests: Set[object] = frozenset()
+        self.untried_tests: Set[Any] = frozenset()
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False
