@@ -38,6 +38,8 @@ def without_repeated(
 ) -> Iterator[Turn]:
     """The turns of a loop over elements, without those that repeat one that did nothing.
 
+    The last turn is made in any case: the target keeps its element.
+
     target: what each element is assigned to.
     """
     if len(elements) < FEWEST or not _tests_form(body, names_in(target)):
@@ -46,7 +48,7 @@ def without_repeated(
     idle: set[Hashable] = set()
     for element, turn in zip(elements, turns, strict=True):
         form = _form(run, element)
-        if form is None:
+        if form is None or element is elements[-1]:
             yield turn
         elif form not in idle:
             before = _state(run)
@@ -93,9 +95,10 @@ def _form(run: Run, element: Value) -> Hashable:
     if len(modules) != 1 or modules[0].stands_for_parts or modules[0].inner is not None:
         return None
     module = modules[0]
-    name = run.trace.modules[module.id].class_name
-    attributes = frozenset(module.attributes)
-    return id(module.cls), name, module.library_class, module.wrapper, module.sharded, attributes
+    info = run.trace.modules[module.id]
+    names = frozenset((*module.attributes, *info.children))
+    kind = id(module.cls), info.class_name, module.library_class
+    return *kind, module.wrapper, module.sharded, names
 
 
 def _tests_form(body: cst.BaseSuite, target: set[str]) -> bool:

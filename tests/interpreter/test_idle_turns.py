@@ -78,6 +78,14 @@ OTHERS = {
         "last = model.parts[5].linear\nfor m in model.modules():\n    if m is last:\n"
         "        fully_shard(m)\n"
     ),
+    "the last module": (
+        "for m in model.modules():\n    if isinstance(m, nn.Embedding):\n        break\n"
+        "fully_shard(m)\n"
+    ),
+    "a part that is added": (
+        "model.parts[4].add_module('special', nn.Linear(8, 8))\n"
+        "for m in model.modules():\n    if hasattr(m, 'special'):\n        fully_shard(m)\n"
+    ),
     "a loop in the turn": (
         "for m in model.modules():\n    if isinstance(m, (Part, nn.ModuleList)):\n"
         "        for n, p in m.named_children():\n            if n == 'special':\n"
