@@ -15,6 +15,7 @@ from fsdplint.interpreter.values import Const, Dict, Unknown, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.source.positions import code_children
 from fsdplint.syntax.dotted import bound_by
+from fsdplint.syntax.named_sites import names_in
 
 MOST_STEPS = 200  # of all turns of a loop
 FEWEST = 4  # elements
@@ -34,17 +35,21 @@ _STATEMENTS = (
 def few_turns(
     run: Run,
     loop: cst.BaseSuite,
+    target: cst.CSTNode,
     elements: Sequence[Value],
     turns: Iterable[Callable[[], None]],
 ) -> Iterator[Callable[[], None]]:
-    """The turns of a loop over elements, but only the first ones of many that compute data."""
+    """The turns of a loop over elements, but only the first ones of many that compute data.
+
+    target: what each element is assigned to.
+    """
     settled = map(run.settle, elements)
     if len(elements) < FEWEST or not all(map(_is_data, settled)) or not _computes_data(loop):
         yield from turns
         return
     begin = run.steps
     for turn in turns:
-        if run.steps - begin > MOST_STEPS and _forget(run, loop):
+        if run.steps - begin > MOST_STEPS and _forget(run, loop, names_in(target)):
             return
         yield turn
 
@@ -84,10 +89,10 @@ def _receiver(call: cst.Call) -> str | None:
     return None
 
 
-def _forget(run: Run, node: cst.CSTNode) -> bool:
+def _forget(run: Run, node: cst.CSTNode, target: set[str]) -> bool:
     """Forget what further turns of a loop would change; whether that is only data."""
     filled = _filled(node)
-    assigned = {name for name in bound_by(node) - filled if name.isidentifier()}
+    assigned = {name for name in (bound_by(node) | target) - filled if name.isidentifier()}
     changed = {name: run.scope.lookup(name) for name in filled | assigned}
     if not all(value is not None and _is_data(value) for value in changed.values()):
         return False

@@ -43,7 +43,12 @@ def test_a_loop_that_computes_data_makes_a_few_turns(
 
 @pytest.mark.parametrize(
     "loops, test",
-    [(TABLE, "len(table) == 144"), (COUNT, "total > 9"), (ENTRIES, "'1536x128' in names")],
+    [
+        (TABLE, "len(table) == 144"),
+        (COUNT, "total > 9"),
+        (ENTRIES, "'1536x128' in names"),
+        (TABLE, "height == 1536"),
+    ],
 )
 def test_what_more_turns_would_change_is_unknown(tmp_path: Path, loops: str, test: str) -> None:
     body = f"{SIZES}{loops}model = Net()\nif {test}:\n    fully_shard(model)\n"

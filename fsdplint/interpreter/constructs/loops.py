@@ -170,7 +170,7 @@ def _over_known(
         made = _with_another(run, turns[0])
     elif not repeats:
         made = without_repeated(run, loop.body, loop.target, elements, turns)
-        made = few_turns(run, loop.body, elements, made)
+        made = few_turns(run, loop.body, loop.target, elements, made)
     signal = _loop(
         *(run, loop.body, not exact, made),
         repeats=repeats,
