@@ -42,10 +42,13 @@ def without_repeated(
 
     target: what each element is assigned to.
     """
-    if len(elements) < FEWEST or not _tests_form(body, names_in(target)):
+    names = names_in(target)
+    tests = _tests_of_form(body, names) if len(elements) >= FEWEST else []
+    if not tests:
         yield from turns
         return
     idle: set[Hashable] = set()
+    has_flags = any(_has_flag(test, names) for test in tests)
     for element, turn in zip(elements, turns, strict=True):
         form = _form(run, element)
         if form is None or element is elements[-1]:
@@ -55,6 +58,8 @@ def without_repeated(
             yield turn
             if _state(run) == before:
                 idle.add(form)
+            elif has_flags:
+                idle.clear()  # the turn may have set one
 
 
 def apply_function(
@@ -101,16 +106,25 @@ def _form(run: Run, element: Value) -> Hashable:
     return *kind, module.wrapper, module.sharded, names
 
 
-def _tests_form(body: cst.BaseSuite, target: set[str]) -> bool:
-    """Whether code that executes no line has only made tests that ask for the form of a module.
+def _tests_of_form(body: cst.BaseSuite, target: set[str]) -> list[cst.BaseExpression]:
+    """The tests that code has made which executes no line, if they only ask for the form of a
+    module, and for flags.
 
     target: the names of the module, and of what comes with it.
     """
-    tests = _tests_before_lines(body)
-    if not tests:
-        return False
-    assigned = bound_by(body)
-    return all(_asks_form(test, target) and not names_in(test) & assigned for test in tests)
+    tests = _tests_before_lines(body) or []
+    assigned = {part for name in bound_by(body) for part in name.split(".")}
+    known = all(_asks_form(test, target) and not names_in(test) & assigned for test in tests)
+    return tests if known else []
+
+
+def _has_flag(test: cst.BaseExpression, target: set[str]) -> bool:
+    """Whether a part of a test does not ask for the module."""
+    if isinstance(test, cst.BooleanOperation):
+        return _has_flag(test.left, target) or _has_flag(test.right, target)
+    if isinstance(test, cst.UnaryOperation):
+        return _has_flag(test.expression, target)
+    return _is_other(test, target)
 
 
 def _tests_before_lines(body: cst.BaseSuite) -> list[cst.BaseExpression] | None:

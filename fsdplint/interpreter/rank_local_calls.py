@@ -226,7 +226,9 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
                 run.split_by[own.source] = position
             return own
         if function.name in _SERIALIZES:
-            return derive_rank_local(*(part for one in call.values for part in _parts(run, one)))
+            return derive_rank_local(
+                *(part for one in call.values for part in elements_in(run, one))
+            )
         if not computes(function.name):
             return None
         if function.name == "builtins.bool" and own_truth(next(iter(call.args), None)) is None:
@@ -278,7 +280,7 @@ def of_method(receiver: Value, name: str, values: Iterable[Value]) -> RankLocal 
     return local or derive_rank_local(*values)
 
 
-def _parts(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
+def elements_in(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
     """A value, and the elements of a list or dict."""
     value = run.settle(value)
     yield value
@@ -286,7 +288,7 @@ def _parts(run: Run, value: Value, depth: int = 0) -> Iterator[Value]:
     if depth < MAX_DEPTH and isinstance(value, Sequence | Dict):
         held = value.items.values() if isinstance(value, Dict) else value.items
     for one in held:
-        yield from _parts(run, one, depth + 1)
+        yield from elements_in(run, one, depth + 1)
 
 
 def _gives_number(name: str, arguments: Iterable[Value]) -> bool:

@@ -17,7 +17,7 @@ import libcst as cst
 from fsdplint.interpreter import grad_mode
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import local_of
-from fsdplint.interpreter.rank_local_calls import draws
+from fsdplint.interpreter.rank_local_calls import draws, elements_in
 from fsdplint.interpreter.ranks import depends_on_process, depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import in_model
@@ -25,7 +25,6 @@ from fsdplint.interpreter.torch_values import GeneratorValue, TensorValue
 from fsdplint.interpreter.user_settings import is_of_settings
 from fsdplint.interpreter.values import (
     Const,
-    Dict,
     Sequence,
     Symbol,
     Unknown,
@@ -38,7 +37,6 @@ from fsdplint.trace import GradMode, Ranks, SameNoise, Seeded
 _LIKE = frozenset({"rand_like", "randint_like", "randn_like"})
 _FILLS = frozenset({"bernoulli_", "exponential_", "normal_", "uniform_"})
 _NEW_LIKE = frozenset({"empty_like", "full_like", "ones_like", "zeros_like"})
-_MAX_DEPTH = 3  # of lists and dicts in others
 _OF_SIZE = frozenset({"rand", "randint", "randn"})
 _KEEPS = frozenset("clone contiguous cuda to type type_as".split())
 # Other numbers in place of a factor do not make it other noise.
@@ -151,20 +149,9 @@ def note_forward(run: Run, values: Iterable[Value]) -> None:
     if not run.mixed_data or grad_mode.current(run.contexts, run.grad_default) is not GradMode.ON:
         return
     for value in values:
-        for one in _held(run, value, 0):
+        for one in elements_in(run, value):
             if one in run.mixed_data:
                 _emit(run, run.mixed_data[one])
-
-
-def _held(run: Run, value: Value, depth: int) -> Iterator[Value]:
-    """A value, and what lists and dicts hold."""
-    value = run.settle(value)
-    yield value
-    held: Iterable[Value] = ()
-    if depth < _MAX_DEPTH and isinstance(value, Sequence | Dict):
-        held = value.items.values() if isinstance(value, Dict) else value.items
-    for one in held:
-        yield from _held(run, one, depth + 1)
 
 
 def _emit(run: Run, noise: Value) -> None:

@@ -68,6 +68,17 @@ OTHERS = {
         "seen = False\nfor m in model.modules():\n    if seen and isinstance(m, nn.GELU):\n"
         "        fully_shard(model)\n        break\n    if isinstance(m, Part):\n        seen = True\n"
     ),
+    "a flag of an object": (
+        "class State: seen = False\nstate = State()\nfor m in model.modules():\n"
+        "    if state.seen and isinstance(m, nn.GELU):\n        fully_shard(model)\n        break\n"
+        "    if isinstance(m, Part) and hasattr(m, 'special'):\n        state.seen = True\n"
+    ),
+    "a list that is filled": (
+        "found = []\nfor m in model.modules():\n    if found and isinstance(m, nn.ModuleList):\n"
+        "        fully_shard(model)\n    if found and isinstance(m, nn.GELU):\n"
+        "        fully_shard(model)\n        break\n    if isinstance(m, Part) and hasattr(m, 'special'):\n"
+        "        found.append(m)\n"
+    ),
     "a value of an attribute": (
         "for m in model.modules():\n    if getattr(m, 'flag', False):\n        fully_shard(m)\n"
     ),
