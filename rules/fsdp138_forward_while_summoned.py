@@ -9,17 +9,16 @@ from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Event, Fsdp1Used, Site, Trace, Wrapped
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.common import steps_with
 from fsdplint.trace.queries.wrappers import (
     is_known_unit,
     part_of_unit,
+    shards,
     uses_original_parameters,
 )
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
-
-
-# With mixed precision, the forward frees other memory; with CPU offloading, nothing was run.
 
 
 class ForwardWhileSummoned(Rule):
@@ -30,23 +29,30 @@ class ForwardWhileSummoned(Rule):
     called: the model itself, or the wrapped blocks that `model.generate(x)` or `model.module(x)` calls.
     With `recurse=False`, the block gathers the outermost wrapper only.
 
-    With `use_orig_params=True`, a block with `writeback=False` is not reported. Neither are units in
-    mixed precision with a `param_dtype`, whose forward frees copies in low precision, units with CPU
-    offloading, and units with the strategy `NO_SHARD`.
+    With `use_orig_params=True`, a block with `writeback=False` is reported only for a unit in mixed
+    precision with a `param_dtype`, and only if the program trains this unit after the block. Units with
+    the strategy `NO_SHARD` are not reported.
 
     ## Why is this bad?
-    The forward of a unit frees the gathered parameters. With `use_orig_params=True`, the end of the
-    block then writes what is left in their memory into the shards. There is no error: the parameters
-    have other values afterwards, and the training goes on with them. With `use_orig_params=False`, the
-    end of the block fails, also without writing back:
+    The forward of a unit shards the gathered parameters again. With `use_orig_params=True`, there is no
+    error:
+
+    - In full precision, the end of the block takes the rank's part of what it believes to be the whole
+      parameters, and writes it into the shard. On the second of two ranks, the second half of its shard
+      replaces the first half. The training goes on with these values.
+    - In mixed precision with a `param_dtype`, the unit is not trained any more: the steps of the
+      optimizer no longer reach the shards that later forwards gather. A block with `writeback=False`
+      has the same effect.
+
+    With `use_orig_params=False`, the end of the block fails, also without writing back:
 
         AssertionError: Expects tensor to be unsharded with size torch.Size([280]) but got torch.Size([140])
 
     ## Fix safety
     Unsafe. If only wrapped parts are called, `recurse=False` is added: they gather themselves in their
     forward, and the block can no longer read or change their parameters. Else `writeback=False` is
-    added under `use_orig_params=True`, and changes that the block makes to parameters are lost. There
-    is no fix for a wrapper with `use_orig_params=False` that is called itself: it needs no block.
+    added under `use_orig_params=True` in full precision, and changes that the block makes to parameters
+    are lost. There is no fix for other wrappers that are called themselves: they need no block.
 
     ## Since
     Always for FSDP1.
@@ -71,8 +77,7 @@ class ForwardWhileSummoned(Rule):
             wrapper = _freed_unit(groups, event)
             if wrapper is None:
                 continue
-            whole = uses_original_parameters(wrapper)
-            if whole is None or (whole and not event.written_back):
+            if not _is_damaged(trace, event, wrapper):
                 continue
             seen.add(block.site)
             yield self._finding(groups, block, event, wrapper)
@@ -81,17 +86,19 @@ class ForwardWhileSummoned(Rule):
         name = groups.name(groups.trace.unwrap(event.module))
         if _calls_unseen_units(wrapper, event):
             name = f"the wrapped parts of {name}"
-        if uses_original_parameters(wrapper):
-            ends = "the block writes freed memory into the shards"
-        else:
+        if not uses_original_parameters(wrapper):
             ends = "the end of the block fails"
+        elif event.written_back and not wrapper.casts_weights:
+            ends = "the block writes wrong values into the shards"
+        else:
+            ends = "later steps of the optimizer do not change them"
         if _is_a_part(groups.trace, event):
             help_text = "Pass `recurse=False`: the wrapped parts gather themselves."
         else:
             help_text = f"Call {name} outside of the block: it gathers itself."
         return self.finding(
             block,
-            f"The forward of {name} frees the parameters that the block has gathered, so that {ends}",
+            f"the forward of {name} shards the parameters that the block has gathered, so that {ends}",
             help=help_text,
             because=[(event, "its forward runs here"), (wrapper, "wrapped here")],
         )
@@ -136,7 +143,29 @@ def _is_a_part(trace: Trace, event: Called) -> bool:
 
 def _keeps_original_parameters(trace: Trace, event: Called) -> bool:
     wrapper = _freed_unit(Groups(trace), event)
-    return wrapper is not None and uses_original_parameters(wrapper) is True
+    if wrapper is None or not uses_original_parameters(wrapper):
+        return False
+    return _computes_in_full_precision(wrapper)
+
+
+def _is_damaged(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
+    """Whether the forward of a gathered unit certainly has an effect: see the page."""
+    original = uses_original_parameters(wrapper)
+    if original is None:
+        return False
+    if not original:
+        return True
+    if _computes_in_full_precision(wrapper):
+        return event.written_back is True
+    trained = any(True for _ in steps_with(trace, wrapper.module, event))
+    return trained and (event.written_back is True or wrapper.casts_weights)
+
+
+def _computes_in_full_precision(wrapper: Wrapped) -> bool:
+    """Whether a forward certainly uses the memory that `summon_full_params` gathers."""
+    precision = str(wrapper.options.get("mixed_precision"))
+    full = precision == "None" or "param_dtype=None" in precision or wrapper.weights_in != ""
+    return full and "**" not in wrapper.options
 
 
 def _freed_unit(groups: Groups, event: Called) -> Wrapped | None:
@@ -152,19 +181,18 @@ def _freed_unit(groups: Groups, event: Called) -> Wrapped | None:
             root = event.module
         if root is None and not _calls_unseen_units(wrapper, event):
             continue
-        if _gathers_copies(wrapper):
-            return None
         parts = set() if root is None else part_of_unit(groups, wrapper, root, event)
+        parts = parts.difference(trace.submodules(*wrapper.ignored))
         has_parameters = root is None or any(trace.modules[one].own_parameters for one in parts)
-        return wrapper if is_known_unit(wrapper) and has_parameters else None
+        return wrapper if _is_known_unit(wrapper) and has_parameters else None
     return None
 
 
-def _gathers_copies(wrapper: Wrapped) -> bool:
-    """Whether a forward may gather other memory than `summon_full_params`: copies in low precision."""
-    precision = str(wrapper.options.get("mixed_precision"))
-    full = precision == "None" or "param_dtype=None" in precision
-    return not full or wrapper.options.get("cpu_offload") not in (None, "None")
+def _is_known_unit(wrapper: Wrapped) -> bool:
+    """Whether it is known which parameters a wrapper shards, and which it ignores."""
+    if not wrapper.ignored:
+        return is_known_unit(wrapper)
+    return shards(wrapper) and "**" not in wrapper.options and wrapper.units is not None
 
 
 def _calls_unseen_units(wrapper: Wrapped, event: Called) -> bool:

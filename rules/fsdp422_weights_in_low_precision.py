@@ -8,14 +8,12 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     ModuleMoved,
-    OptimizerBuilt,
-    OptimizerStepped,
     PrecisionChosen,
     Sharded,
     Trace,
     Wrapped,
 )
-from fsdplint.trace.queries.common import class_name
+from fsdplint.trace.queries.common import class_name, steps_with
 
 _LOW = ("torch.bfloat16", "torch.float16")
 _ALIASES = {"half": "float16"}
@@ -84,7 +82,7 @@ class WeightsInLowPrecision(Rule):
             dtype = _ALIASES.get(dtype, dtype)
             if f"torch.{dtype}" not in _LOW or not _is_mixed(trace, event):
                 continue
-            step = next(iter(_steps(trace, event)), None)
+            step = next(iter(steps_with(trace, event.module, event, "torch")), None)
             again = [one for one in moves if one.dtype and trace.related(one.module, event.module)]
             if step is None or any(event.index < one.index < step.index for one in again):
                 continue
@@ -116,15 +114,4 @@ def _is_mixed(trace: Trace, event: ModuleMoved) -> bool:
 
 def _is_updated(trace: Trace, event: Sharded | Wrapped) -> bool:
     """Whether an optimizer of torch makes steps with parameters of a module."""
-    return any(True for _ in _steps(trace, event))
-
-
-def _steps(trace: Trace, event: Sharded | Wrapped | ModuleMoved) -> Iterator[OptimizerStepped]:
-    """The steps of optimizers of torch with parameters of a module, after an event."""
-    updating = {
-        built.optimizer
-        for built in trace.of(OptimizerBuilt)
-        if built.library == "torch"
-        and any(trace.related(module, event.module) for module in built.modules)
-    }
-    return (step for step in trace.after(event, OptimizerStepped) if step.optimizer in updating)
+    return any(True for _ in steps_with(trace, event.module, event, "torch"))

@@ -67,12 +67,24 @@ def dtype_name(dtype: Value) -> str:
 
 def weights_in_param_dtype(run: Run, modules: Iterable[ModuleValue], policy: Value | None) -> str:
     """See `Sharded.weights_in`. policy: the options of the mixed precision of FSDP1 or FSDP2."""
+    param_dtype = _param_dtype(run, policy)
+    trained = {dtype for module in modules for dtype in _trained_dtypes(run, module)}
+    return f"torch.{param_dtype}" if param_dtype and trained == {param_dtype} else ""
+
+
+def casts_weights(run: Run, module: ModuleValue, policy: Value | None) -> bool:
+    """See `Wrapped.casts_weights`. policy: the mixed precision of FSDP1."""
+    param_dtype = _param_dtype(run, policy)
+    trained = {*_trained_dtypes(run, module)}
+    return bool(param_dtype and trained) and not {"", param_dtype} & trained
+
+
+def _param_dtype(run: Run, policy: Value | None) -> str:
+    """The `param_dtype` of a mixed precision without "torch."; "" if it is not set or unknown."""
     policy = run.settle(policy) if policy is not None else None
     if not isinstance(policy, LibraryObject) or policy.open:
         return ""
-    param_dtype = dtype_name(policy.get("param_dtype", "0") or Const(None))
-    trained = {dtype for module in modules for dtype in _trained_dtypes(run, module)}
-    return f"torch.{param_dtype}" if param_dtype and trained == {param_dtype} else ""
+    return dtype_name(policy.get("param_dtype", "0") or Const(None))
 
 
 def _trained_dtypes(run: Run, module: ModuleValue) -> Iterator[str]:

@@ -95,6 +95,7 @@ class Wrapped(Event):
     not_classes: what its policy has where it needs a set of classes: "names", "instances" or
         "one class"; "" if it has a set of classes, or that is not known.
     ignored, weights_in: as for `Sharded`.
+    casts_weights: whether its forward certainly casts all trainable parameters to another dtype.
     device: the `device_id`, "cpu" or "cuda:0"; "" if there is none or it is unknown.
     """
 
@@ -111,6 +112,7 @@ class Wrapped(Event):
     not_classes: str = ""
     ignored: tuple[str, ...] = unrecorded("the copies of the ranks are compared", default=())
     weights_in: str = ""
+    casts_weights: bool = False
     device: str = unrecorded("only the migration reads it", default="")
 
 

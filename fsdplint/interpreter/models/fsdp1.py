@@ -24,7 +24,7 @@ from fsdplint.interpreter.modules import (
     new_module,
 )
 from fsdplint.interpreter.option_texts import option
-from fsdplint.interpreter.precisions import weights_in_param_dtype
+from fsdplint.interpreter.precisions import casts_weights, weights_in_param_dtype
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ModulesOf
 from fsdplint.interpreter.values import (
@@ -96,6 +96,7 @@ def constructor(run: Run, name: str, call: Call) -> Value:
             not_classes=not_classes(run, policy),
             ignored=() if call.open else ignored_modules(run, given),
             weights_in=weights_in_param_dtype(run, [module], given.get("mixed_precision")),
+            casts_weights=casts_weights(run, module, given.get("mixed_precision")),
             device=device_name(run, given["device_id"]) or "" if "device_id" in given else "",
             collective=True,
         )

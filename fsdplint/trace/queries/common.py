@@ -124,6 +124,22 @@ def first_step(trace: Trace, built: OptimizerBuilt, after: Event) -> OptimizerSt
     return None
 
 
+def steps_with(
+    trace: Trace, module: str, after: Event, library: str = ""
+) -> Iterator[OptimizerStepped]:
+    """The steps of optimizers with parameters of a module, after an event.
+
+    library: the library of the optimizers, "torch"; by default all of them.
+    """
+    updating = {
+        built.optimizer
+        for built in trace.of(OptimizerBuilt)
+        if library in ("", built.library)
+        and any(trace.related(one, module) for one in built.modules)
+    }
+    return (step for step in trace.after(after, OptimizerStepped) if step.optimizer in updating)
+
+
 # Packages whose optimizers have kernels for plain tensors only, and refuse DTensors.
 PLAIN_OPTIMIZERS = {"bitsandbytes"}
 

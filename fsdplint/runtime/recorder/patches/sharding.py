@@ -132,6 +132,7 @@ def _record_wrapping(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, 
         mesh=_mesh(argument(args, kwargs, 16, "device_mesh")),
         not_classes=_not_classes(_given_classes(args, kwargs)),
         weights_in=_weights_in([inner], argument(args, kwargs, 7, "mixed_precision")),
+        casts_weights=_casts_weights(inner, argument(args, kwargs, 7, "mixed_precision")),
         collective=bool(options.get("sync_module_states")),
     )
     methods.watch(inner)
@@ -146,6 +147,13 @@ def _weights_in(modules: list[Any], policy: Any) -> str:
     param_dtype = getattr(policy, "param_dtype", None)
     trained = {p.dtype for module in modules for p in module.parameters() if p.requires_grad}
     return str(param_dtype) if trained == {param_dtype} else ""
+
+
+def _casts_weights(module: Any, policy: Any) -> bool:
+    """See `Wrapped.casts_weights`."""
+    param_dtype = getattr(policy, "param_dtype", None)
+    trained = {p.dtype for p in module.parameters() if p.requires_grad}
+    return param_dtype is not None and bool(trained) and param_dtype not in trained
 
 
 def _mesh(mesh: Any) -> str | None:
