@@ -37,6 +37,8 @@ PARAMETERS = (
 )
 # Those that leave parameters out, with the name that torch 2.0 had.
 IGNORED = ("ignored_modules", "ignored_states", "ignored_parameters")
+# What gets the arguments of the constructor.
+WRAPPING = (FSDP, "enable_wrap", "wrap")
 STRATEGIES = (
     "FULL_SHARD",
     "SHARD_GRAD_OP",

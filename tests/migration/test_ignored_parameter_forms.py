@@ -9,6 +9,40 @@ import pytest
 from forms import migrated
 
 FORMS = {
+    "modules that are ignored under a condition": (
+        """
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        ignored = None
+        if os.environ.get("KEEP"):
+            ignored = [net.blocks[0]]
+        model = FSDP(net, ignored_modules=ignored)
+        """,
+        """
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        ignored = None
+        if os.environ.get("KEEP"):
+            ignored = [net.blocks[0]]
+        model = fully_shard(
+            net, ignored_params={p for module in ignored or () for p in module.parameters()}
+        )
+        """,
+    ),
+    "parameters or None": (
+        """
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        ignored = list(net.blocks[0].parameters()) if os.environ.get("KEEP") else None
+        model = FSDP(net, ignored_states=ignored)
+        """,
+        """
+        net = Net()
+        net.blocks[0].requires_grad_(False)
+        ignored = list(net.blocks[0].parameters()) if os.environ.get("KEEP") else None
+        model = fully_shard(net, ignored_params=set(ignored or ()))
+        """,
+    ),
     "frozen parameters that are ignored": (
         """
         net = Net()

@@ -103,17 +103,31 @@ def _display(source: Source, value: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def ignored_text(migration: Migration, source: Source, value: cst.BaseExpression) -> str:
-    """The text of what is ignored; of a parameter that is perhaps None, with `or ()`."""
+    """The text of what is ignored, with `or ()` if it may be None."""
     text = expression(migration, source, value)
-    function = function_of_parameter(source, value)
-    if function is None or not isinstance(value, cst.Name):
+    if not _may_be_none(migration, source, value):
         return text
-    default = default_of(function, value.value)
-    values = migration.values(value)
-    none = any(isinstance(one, Const) and one.value is None for one in values)
-    if none or (default is not None and is_constant(default, "None")):
-        return f"{text} or ()"
-    return text
+    whole = isinstance(value, cst.Name | cst.Attribute | cst.Subscript | cst.Call)
+    return f"{text} or ()" if whole else f"({text}) or ()"
+
+
+def _may_be_none(migration: Migration, source: Source, value: cst.BaseExpression) -> bool:
+    """Whether some run, or a definition of the variable, gives None."""
+    if any(isinstance(one, Const) and one.value is None for one in migration.values(value)):
+        return True
+    if not isinstance(value, cst.Name):
+        return _gives_none(value)
+    function = function_of_parameter(source, value)
+    default = default_of(function, value.value) if function is not None else None
+    given = [one.value for one in definitions(source, value) or ()]
+    return any(map(_gives_none, given)) or (default is not None and is_constant(default, "None"))
+
+
+def _gives_none(node: cst.BaseExpression) -> bool:
+    """Whether an expression is None, or is None under a condition."""
+    if isinstance(node, cst.IfExp):
+        return _gives_none(node.body) or _gives_none(node.orelse)
+    return is_constant(node, "None")
 
 
 def holds_modules(migration: Migration, value: cst.BaseExpression) -> bool:

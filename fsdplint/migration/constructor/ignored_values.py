@@ -10,8 +10,9 @@ from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import ModuleValue, Sequence, Value
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import FSDP, IGNORED
+from fsdplint.migration.names import IGNORED, WRAPPING
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Trace, Wrapped
@@ -109,11 +110,36 @@ def given_ignored(migration: Migration) -> list[tuple[cst.BaseExpression, list[V
         (part, migration.values(part))
         for source in migration.sources
         for node in nodes(source)
-        if isinstance(node, cst.Call) and migration.fsdp1(node.func) == FSDP
+        if isinstance(node, cst.Call) and migration.called_name(node) in WRAPPING
         for arg in node.args
-        if arg.keyword is not None and arg.keyword.value in IGNORED
+        if _names_ignored(arg)
         for part in _summands(source, arg.value)
     ]
+
+
+def may_ignore(migration: Migration) -> bool:
+    """Whether FSDP1 may ignore parameters of some model, which then stay plain tensors.
+
+    Arguments with these names count in each call, such as `functools.partial(FSDP, ...)`, and so do
+    these names as keys of dicts.
+    """
+    return any(
+        _may_name_ignored(migration, node) for source in migration.sources for node in nodes(source)
+    )
+
+
+def _may_name_ignored(migration: Migration, node: cst.CSTNode) -> bool:
+    if isinstance(node, cst.SimpleString):
+        return node.raw_value in IGNORED
+    if not isinstance(node, cst.Call):
+        return False
+    if migration.called_name(node) in WRAPPING and any(arg.star for arg in node.args):
+        return True
+    return any(_names_ignored(arg) and not is_constant(arg.value, "None") for arg in node.args)
+
+
+def _names_ignored(arg: cst.Arg) -> bool:
+    return arg.keyword is not None and arg.keyword.value in IGNORED
 
 
 def _summands(source: Source, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

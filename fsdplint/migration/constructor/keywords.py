@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import libcst as cst
 
@@ -22,6 +22,11 @@ from fsdplint.migration.text import WIDTH, dict_display, spread_text, statement
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import line_indent, statement_of
 from fsdplint.trace.torch_versions import ROOT_RESHARDED_SINCE
+
+# What a dict of arguments writes itself, and what belongs to the call.
+_OF_THE_CALL = {
+    "migration", "source", "at", "items", "spread", "no_reshard_if", "mapping", "mapped_keys",
+}  # fmt: skip
 
 
 @dataclass
@@ -90,6 +95,14 @@ class Keywords(StartingWeights):
     _common: str = ""
     _common_keys: set[str] | None = None
 
+    def merge(self, other: Keywords) -> None:
+        """Take over what one item of a dict of arguments says besides the text of its keyword."""
+        for one in fields(self):
+            if one.name in _OF_THE_CALL or one.name.startswith("_"):
+                continue
+            own, new = getattr(self, one.name), getattr(other, one.name)
+            setattr(self, one.name, own + new if isinstance(own, list) else own or new)
+
     def norms_fit(self) -> bool:
         """Whether the new code can shard batch norms by themselves."""
         policy = self.policy
@@ -121,12 +134,12 @@ class Keywords(StartingWeights):
             self.items.append((KEY, f"False if {self.no_reshard_if} else None"))
             self.no_reshard_if = ""
         items = dict(self.items)
-        if self.in_group and not is_simple(items["mesh"]):
+        if self.in_group and "mesh" in items and not is_simple(items["mesh"]):
             items["mesh"] = self.variable("mesh", items["mesh"])
             self.items = list(items.items())
-        self.mesh = items.get("mesh", "")
+        self.mesh = items.get("mesh", self._mapped("mesh") if self.mapping else "")
         if self.buffers_as and self.mapping:
-            self._policy = f"{self.mapping}[{string_literal(self.source, 'mp_policy')}]"
+            self._policy = self._mapped("mp_policy")
         elif self.buffers_as and "mp_policy" in items:
             policy = items["mp_policy"]
             if not is_simple(policy):
@@ -157,6 +170,10 @@ class Keywords(StartingWeights):
             key, value = self.items[0]
             if not is_simple(value):
                 self.items = [(key, self.variable(key, value))]
+
+    def _mapped(self, key: str) -> str:
+        """The text of an item of the user's dict."""
+        return f"{self.mapping}[{string_literal(self.source, key)}]"
 
     def _default_has_name(self) -> bool:
         """Whether `fully_shard` takes `reshard_after_forward=None`, its default, as an argument."""

@@ -288,20 +288,12 @@ class _Items:
         """The pairs and the spread for an item; policy and device go to the call's keywords."""
         scratch = Keywords(self.migration, self.source, self.at)
         self._reader(scratch).read(item.key, item.value)
-        self.keywords.buffers_as = self.keywords.buffers_as or scratch.buffers_as
-        self.keywords.buffers_to = self.keywords.buffers_to or scratch.buffers_to
         if scratch.initialize:
             raise Blocked(self.source, item.value, PARAM_INIT_FN_IN_DICT(key=item.key))
-        if scratch.sync or scratch.buffers or scratch.materialize:
-            if self._is_conditional(item):
-                raise self._blocked_by_condition(item)
-            self.keywords.sync = self.keywords.sync or scratch.sync
-            self.keywords.buffers = self.keywords.buffers or scratch.buffers
-            self.keywords.buffers_if = self.keywords.buffers_if or scratch.buffers_if
-            self.keywords.materialize = self.keywords.materialize or scratch.materialize
-        self.keywords.setup += scratch.setup
-        self.keywords.offload = self.keywords.offload or scratch.offload
-        self.keywords.has_buffers = self.keywords.has_buffers or scratch.has_buffers
+        always = scratch.sync or scratch.buffers or scratch.materialize or scratch.has_ignored
+        if always and self._is_conditional(item):
+            raise self._blocked_by_condition(item)
+        self.keywords.merge(scratch)
         if "mp_policy" in dict(scratch.items):
             self.keywords.mapped_policy = True
             if self._is_conditional(item) and not self.precision.casts_inner:
@@ -311,7 +303,6 @@ class _Items:
             if self._is_conditional(item):
                 self._guard(item)
         self.migration.account_for(self.source, item.value)
-        self.keywords.spreads_mesh |= scratch.spreads_mesh
         spread = scratch.spread
         if scratch.no_reshard_if:
             spread = strategy.conditional(self.source, scratch.no_reshard_if)

@@ -14,14 +14,13 @@ import libcst as cst
 from fsdplint.migration.analysis.value_uses import Use, Uses
 from fsdplint.migration.constructor.policy_kinds import makes_policy
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, WRAPPING
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
 
 ARGUMENT = "auto_wrap_policy"
-WRAPPING = (FSDP, "enable_wrap", "wrap")
 # Calls that only show a value.
 SHOW_CALLS = {"print", "str", "repr", "callable", "debug", "info", "warning", "error", "log"}
 GROW_CALLS = {"append", "extend", "add", "insert", "update"}

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.migration.analysis.variables import bound_names, home_of, reads
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.direct_form.inlining import Inlining
-from fsdplint.migration.names import IGNORED
 from fsdplint.migration.text import atom
 from fsdplint.syntax.arguments import is_constant
 
@@ -54,7 +54,7 @@ def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     uses = _Uses()
     if not _add_list(inlining, node, uses):
         return False
-    if not uses.tests and _ignores(inlining):
+    if not uses.tests and may_ignore(inlining.migration):
         return False
     model = inlining.text(node.args[0].value)
     inlining.put(node, f"list({atom(model)}.parameters())")
@@ -79,15 +79,6 @@ def _drop_test(inlining: Inlining, flat: cst.Attribute) -> None:
     if isinstance(both.operator, cst.And) and both.left is test and is_not:
         start, end = source.span(test)[0], source.span(both.right)[0]
         inlining.migration.substitute_span(source, start, end, "")
-
-
-def _ignores(inlining: Inlining) -> bool:
-    """Whether the program may wrap a model without some of its parameters."""
-    return any(
-        name in source.text
-        for source in inlining.migration.program.sources.values()
-        for name in IGNORED
-    )
 
 
 def _renamed(inlining: Inlining, name: cst.BaseExpression) -> str:

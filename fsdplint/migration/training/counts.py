@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.training.gradients import ignores_parameters, is_of_fsdp1
+from fsdplint.migration.training.gradients import is_of_fsdp1
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
@@ -31,7 +32,7 @@ Assignment = cst.Assign | cst.AnnAssign | cst.AugAssign
 
 def rewrite(migration: Migration, source: Source) -> None:
     """Count this rank's part where the program adds the parts of all ranks up."""
-    if not any(size in source.text for size in SIZES) or ignores_parameters(migration):
+    if not any(size in source.text for size in SIZES) or may_ignore(migration):
         return
     symbols = symbols_in(source)
     for node in nodes(source):

@@ -15,9 +15,8 @@ from fsdplint.interpreter import Program
 from fsdplint.interpreter.torch_values import ParametersOf
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART
-from fsdplint.migration.constructor.ignored_values import is_ignored
+from fsdplint.migration.constructor.ignored_values import is_ignored, may_ignore
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
-from fsdplint.migration.names import FSDP, IGNORED
 from fsdplint.migration.training import gradient_sums
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
 from fsdplint.migration.training.own_tensors import is_own_tensor
@@ -50,7 +49,7 @@ def rewrite(migration: Migration, source: Source) -> None:
     if ".grad" not in source.text:
         return
     symbols = symbols_in(source)
-    whole = ignores_parameters(migration)
+    whole = may_ignore(migration)
     for node in _gradients(source.tree):
         _rewrite_finite(migration, source, node, symbols, whole)
     if whole:
@@ -213,17 +212,6 @@ def is_of_fsdp1(program: Program, node: cst.BaseExpression) -> bool:
     return bool(values) and all(
         isinstance(v, ParametersOf) and v.element and v.modules and all(map(is_fsdp1, v.modules))
         for v in values
-    )
-
-
-def ignores_parameters(migration: Migration) -> bool:
-    """Whether FSDP may ignore parameters, which then have no `to_local`."""
-    return any(
-        isinstance(node, cst.Call)
-        and migration.fsdp1(node.func) == FSDP
-        and any(arg.star or (arg.keyword and arg.keyword.value in IGNORED) for arg in node.args)
-        for source in migration.sources
-        for node in nodes(source)
     )
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.text import atom
 from fsdplint.migration.training.gradients import (
     NORMS,
-    ignores_parameters,
     is_of_fsdp1,
 )
 from fsdplint.migration.training.reduced_sums import (
@@ -31,7 +31,7 @@ TITLE = "Add up this rank's part of the parameters: `to_local()`"
 
 def rewrite(migration: Migration, source: Source) -> None:
     """Sum this rank's part where `all_reduce` adds the sums of all ranks up."""
-    if "all_reduce" not in source.text or ignores_parameters(migration):
+    if "all_reduce" not in source.text or may_ignore(migration):
         return
     symbols = symbols_in(source)
     for node in nodes(source):

@@ -17,9 +17,9 @@ from fsdplint.interpreter.values import Class, LibraryObject, ModuleValue, Parti
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import PART_FIRST, PART_FORWARD
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import PARAMETERS
-from fsdplint.migration.training import gradients
 from fsdplint.migration.training.inner_names import INNER
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
@@ -50,7 +50,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     if (
         statement is None
         or migration.wrapping_of(root) != "always"
-        or gradients.ignores_parameters(migration)
+        or may_ignore(migration)
         or not _is_embedding(migration, source, node.value)
         or not _has_unit(migration, root)
         or not _reaches_backward(source, statement, source.code(root))

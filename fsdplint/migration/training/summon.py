@@ -40,9 +40,10 @@ from fsdplint.migration.blockers.summon import (
     SUMMON_WRITES,
     SUMMON_WRITES_UNSEEN,
 )
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.facts import Precision
-from fsdplint.migration.training import applied, full_parameters, gradients
+from fsdplint.migration.training import applied, full_parameters
 from fsdplint.migration.training.chosen_precision import is_always_off, lowers
 from fsdplint.migration.training.entered_blocks import Blocks, Contexts, plain_generator, yields
 from fsdplint.migration.training.summon_body import SUMMON, Body
@@ -148,9 +149,7 @@ class Summon:
         if self.item is None and not self.options["recurse"] and self._is_compiled():
             raise self.blocker(SUMMON_AS_VALUE())
         certain = self.migration.wrapping_of(self.model) == "always"
-        if self.form != "gathered" and (
-            not certain or gradients.ignores_parameters(self.migration)
-        ):
+        if self.form != "gathered" and (not certain or may_ignore(self.migration)):
             raise self.blocker(SUMMON_PERHAPS_UNSHARDED())
 
     def _choose(self, body: Body, precision: Precision) -> None:

@@ -18,13 +18,13 @@ from fsdplint.migration.blockers.training import (
 )
 from fsdplint.migration.constructor import meshes, strategy
 from fsdplint.migration.constructor.all_ranks import is_always_none
+from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, expression, is_fsdp1, nodes
 from fsdplint.migration.names import FSDP, PARAMETERS, WRAPPER_METHODS
 from fsdplint.migration.rewriters import rewrites_member
 from fsdplint.migration.state_dicts.state_functions import write_once
 from fsdplint.migration.symbols import CHANGED, MEMBERS
 from fsdplint.migration.text import without_parentheses
-from fsdplint.migration.training import gradients
 from fsdplint.migration.training.inner_names import INNER
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, is_constant
@@ -112,7 +112,7 @@ def _of_parameters(migration: Migration, source: Source, node: cst.Attribute) ->
     None if that may be another group: the program passes a mesh that may have further dimensions, or
     parts of the model may have their own mesh.
     """
-    if migration.wrapping_of(node.value) != "always" or gradients.ignores_parameters(migration):
+    if migration.wrapping_of(node.value) != "always" or may_ignore(migration):
         return None
     chosen: set[str] = set()
     found = [
