@@ -110,6 +110,8 @@ def _explained(d: Description, ranks: PlainRanks) -> str:
         prints = consistent({**d, "ema": "none", "checksum": "summon"})
         if judge(prints, ranks).kind == CORRECTED:
             return CORRECTED
+    if d["evaluation"] == "summon" and _is_damaged_by_evaluation(d, ranks):
+        return MENDED
     return ENLARGED if _is_enlarged_rounding(d, ranks) else "difference"
 
 
@@ -123,6 +125,19 @@ def _is_enlarged_rounding(d: Description, ranks: PlainRanks) -> bool:
         return False
     others = {**d, "optimizer": "momentum"}, {**d, "precision": "none"}
     return all(judge(consistent(one), ranks).kind in (SAME, CORRECTED) for one in others)
+
+
+def _is_damaged_by_evaluation(d: Description, ranks: PlainRanks) -> bool:
+    """Whether the evaluation in a block of `summon_full_params` changes the original's training.
+
+    This is the defect that FSDP138 finds, without a fix if the block calls the model itself. The same
+    evaluation outside of the block changes nothing, and its migration has to be right.
+    """
+    outside = consistent({**d, "evaluation": "no_grad"})
+    emulate = d["device"] == "cuda"
+    runs = [ranks.run_files(program(one), emulate=emulate) for one in (outside, d)]
+    changes = compare(d, runs[0].output, runs[1].output) is not None
+    return changes and judge(outside, ranks).kind == SAME
 
 
 def _fixed(files: Mapping[str, str], codes: list[str]) -> FixResult:

@@ -70,10 +70,17 @@ def compare(d: Description, first: Sequence[str], second: Sequence[str]) -> str 
 
 
 def _lines(d: Description, output: str) -> list[str]:
-    """The lines of an output, without the types of buffers that are saved in low precision.
+    """The lines of an output, without what the migration does not keep.
 
-    FSDP1 saves the same rounded values in the original type; the report has a note on it.
+    - The types of buffers that are saved in low precision: FSDP1 saves the same rounded values in the
+      original type; the report has a note on it.
+    - The prefix in the names of the parameters of a compiled wrapper.
+    - The zeros that Adagrad has for frozen parameters from the start: torch's functions for states
+      load no state of a parameter without `requires_grad`.
     """
+    output = output.replace("_fsdp_wrapped_module.", "")
+    if d["optimizer"] == "adagrad":
+        output = re.sub(r"(?m)^state side\.\w+ \w+ 0\.0 0\.0\n", "", output)
     if d["precision"] in ("all", "fp16", "wider_reduce"):
         output = re.sub(r"(?m)^(parameter \S*scale) torch\.\w+", r"\1", output)
     return output.splitlines()
