@@ -212,10 +212,13 @@ BLOCKED = {
         "        return make(self)\n\n\nclass Small(Backbone):",
         "the code that makes the wrapping policy `make(self)` cannot be seen",
     ),
-    "an object of a library": (
-        "body: Backbone, head",
-        "body, head",
-        "the object with this `get_policy` cannot be seen",
+    "an object of a library, which gets a CustomPolicy": (
+        "        out = functools.partial(_module_wrap_policy, module_classes={nn.Embedding})\n"
+        "        return functools.partial(_or_policy, policies=[body_policy, self.head.get_policy(), out])",
+        "        from library import head\n\n        if self.out is None:\n            return head.get_policy()\n"
+        "        from torch.distributed.fsdp.wrap import CustomPolicy\n\n"
+        "        return CustomPolicy(lambda module: isinstance(module, nn.Embedding))",
+        "also uses this CustomPolicy, and FSDP2 has no form for that use",
     ),
     "a policy for something else": (
         "        strategy.setup()\n",
@@ -320,7 +323,32 @@ def test_methods_of_a_model_with_adapters(tmp_path: Path) -> None:
     path.write_text(OF_TRANSFORMERS.format(adapted=adapted), encoding="utf-8")
     (found,) = plans_of(load([path]))
     assert not found.blockers
-    other = 'torch.load("language.pt")'
-    path.write_text(OF_TRANSFORMERS.format(adapted=other), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_policies_stay_if_an_object_may_have_others(
+    name: str, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    """A library's object may give a policy that cannot be read: all policies stay functions."""
+    program = PROGRAM.replace("body: Backbone, head: Backbone", "body, head")
+    program = program.replace("small=sharded large=sharded", f"{name}=sharded")
+    path = tmp_path / "train.py"
+    path.write_text(program, encoding="utf-8")
+    after = fix(Workspace([path]), [rule() for rule in all_rules()]).texts[path]
+    for piece in (
+        "import _module_wrap_policy, _or_policy, transformer_auto_wrap_policy\n",
+        "policies=[body_policy, self.head.get_policy(), out])\n",
+        "        if policy is not None:\n            shard_by_policy(self.model, policy",
+    ):
+        assert piece in after, after
+    runs = [two_ranks.run(text, timeout=600) for text in (program, after)]
+    assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
+    assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+def test_policies_stay_if_a_model_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    adapted = 'torch.load("language.pt")'
+    path.write_text(OF_TRANSFORMERS.format(adapted=adapted), encoding="utf-8")
     (found,) = plans_of(load([path]))
-    assert "the class of the object with this `get_policy` cannot be seen" in str(found.blockers)
+    assert not found.blockers

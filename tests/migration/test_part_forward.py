@@ -170,3 +170,36 @@ def test_the_losses_are_the_same(precision: str, tmp_path: Path, two_ranks: TwoR
     assert new.status == "ok", str(new)
     assert "loss" in old.stdout
     assert new.stdout == old.stdout
+
+
+INSPECTED = """\
+model = FSDP(Net())
+if os.environ.get("WORLD_SIZE"):
+    forward = model.module.forward
+else:
+    forward = Net().forward
+{use}
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "print(inspect.signature(forward).parameters)",
+        "if inspect.ismethod(forward):\n    print(inspect.getfullargspec(forward).args)",
+    ],
+)
+def test_a_forward_of_which_only_the_signature_is_read(use: str, tmp_path: Path) -> None:
+    text = migrated(tmp_path, f"import inspect\n\n{INSPECTED.format(use=use)}")
+    assert "    forward = model.forward\n" in text
+
+
+def test_a_signature_that_is_read_in_place(tmp_path: Path) -> None:
+    body = "import inspect\n\nmodel = FSDP(Net())\nprint(inspect.signature(model.module.forward))"
+    assert "inspect.signature(model.forward)" in migrated(tmp_path, body)
+
+
+def test_a_forward_that_is_also_called_blocks(tmp_path: Path) -> None:
+    use = "print(inspect.signature(forward).parameters)\nforward(torch.ones(2, 8))"
+    found, _ = plan(tmp_path, f"import inspect\n\n{INSPECTED.format(use=use)}")
+    assert any("`.forward` of a part" in one.reason for one in found.blockers)

@@ -15,6 +15,7 @@ import libcst as cst
 
 from fsdplint.interpreter.values import Class, LibraryObject, ModuleValue, Partial, Symbol, Value
 from fsdplint.interpreter.values import Sequence as Items
+from fsdplint.migration.analysis.variables import home_of, reads
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import PART_FIRST, PART_FORWARD
 from fsdplint.migration.constructor.ignored_values import may_ignore
@@ -30,6 +31,8 @@ from fsdplint.trace import Wrapped
 
 EMBEDDING = "torch.nn.Embedding"
 NAMES = {"embed_tokens", "wte", "word_embeddings"}  # the names in models of Transformers
+WHOLE = (INNER, "module")
+INSPECTING = {f"inspect.{name}" for name in ("signature", "getfullargspec", "ismethod")}
 WRAP = "torch.distributed.fsdp.wrap"
 TITLE = "Gather the embedding before its `forward`"
 NOTE = "an embedding whose `forward` is called directly stays gathered until the backward pass"
@@ -44,7 +47,7 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     if any(around in migration.blocks.gathered for around in ancestors(source, node)):
         return
     root = _root(migration, node.value)
-    if root is None:
+    if root is None or _is_whole_model(root, node.value) and _is_inspected(migration, source, node):
         return
     statement = _statement(source, node)
     if (
@@ -60,6 +63,31 @@ def rewrite(migration: Migration, source: Source, node: cst.Attribute) -> None:
     migration.rewrite.insert_before(source, statement, [f"{part}.unshard()"])
     migration.step(source, node, TITLE)
     migration.note(NOTE, source, node, detail="FSDP1 reshards it after each call of its `forward`.")
+
+
+def _is_whole_model(root: cst.BaseExpression, part: cst.BaseExpression) -> bool:
+    """Whether a part is the inner module of the wrapped model, `model.module`."""
+    return isinstance(part, cst.Attribute) and part.value is root and part.attr.value in WHOLE
+
+
+def _is_inspected(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Whether all uses of a method only read its signature, directly or through a variable."""
+    place = source.parent(node)
+    if isinstance(place, cst.Arg):
+        call = source.parent(place)
+        return isinstance(call, cst.Call) and migration.symbol(call.func) in INSPECTING
+    statement = source.parent(place) if isinstance(place, cst.AssignTarget) else place
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0].target
+    home = home_of(source, target) if isinstance(target, cst.Name) else None
+    if not isinstance(target, cst.Name) or home is None or statement.value is not node:
+        return False
+    uses = reads(source, home, target.value)
+    return all(
+        isinstance(source.parent(use), cst.Arg) and _is_inspected(migration, source, use)
+        for use in uses
+    )
 
 
 def check_calls(migration: Migration, source: Source) -> None:
