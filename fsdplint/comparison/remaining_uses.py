@@ -15,7 +15,7 @@ from fsdplint.trace import Location
 # Other libraries, and activation checkpointing, take policies of the same functions.
 _POLICIES = (
     "transformer_auto_wrap_policy", "size_based_auto_wrap_policy", "lambda_auto_wrap_policy",
-    "always_wrap_policy", "ModuleWrapPolicy", "CustomPolicy",
+    "always_wrap_policy", "_module_wrap_policy", "_or_policy", "ModuleWrapPolicy", "CustomPolicy",
 )  # fmt: skip
 _PREFIX = "torch.distributed.fsdp"
 _PART = "FullySharded"  # the shortest part of the name of the class that code looks for

@@ -57,7 +57,8 @@ class Policies:
     Attributes:
         rewritten: the policies that were rewritten where they are created, by node.
         calls: the calls of methods that return policies.
-        unchanged: policies that code besides the constructors reads, and where.
+        read_elsewhere: policies that code besides the constructors reads, and where.
+        all_stay: whether all policies stay, because an unseen class may give one.
         shared: uses of policies that belong to another library in some configurations.
         shared_names: the names of those policies, by path.
     """
@@ -65,6 +66,7 @@ class Policies:
     rewritten: dict[cst.CSTNode, Policy] = field(default_factory=dict)
     calls: set[cst.CSTNode] = field(default_factory=set)
     read_elsewhere: dict[cst.CSTNode, tuple[Source, cst.CSTNode]] = field(default_factory=dict)
+    all_stay: bool = False
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
 

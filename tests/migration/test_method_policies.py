@@ -212,14 +212,6 @@ BLOCKED = {
         "        return make(self)\n\n\nclass Small(Backbone):",
         "the code that makes the wrapping policy `make(self)` cannot be seen",
     ),
-    "an object of a library, which gets a CustomPolicy": (
-        "        out = functools.partial(_module_wrap_policy, module_classes={nn.Embedding})\n"
-        "        return functools.partial(_or_policy, policies=[body_policy, self.head.get_policy(), out])",
-        "        from library import head\n\n        if self.out is None:\n            return head.get_policy()\n"
-        "        from torch.distributed.fsdp.wrap import CustomPolicy\n\n"
-        "        return CustomPolicy(lambda module: isinstance(module, nn.Embedding))",
-        "also uses this CustomPolicy, and FSDP2 has no form for that use",
-    ),
     "a policy for something else": (
         "        strategy.setup()\n",
         "        strategy.setup()\n        print(strategy.model.get_policy())\n",
@@ -338,12 +330,26 @@ def test_policies_stay_if_an_object_may_have_others(
     for piece in (
         "import _module_wrap_policy, _or_policy, transformer_auto_wrap_policy\n",
         "policies=[body_policy, self.head.get_policy(), out])\n",
-        "        if policy is not None:\n            shard_by_policy(self.model, policy",
+        "        shard_by_policy(self.model, policy, **fsdp_kwargs)\n",
     ):
         assert piece in after, after
     runs = [two_ranks.run(text, timeout=600) for text in (program, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+def test_a_custom_policy_cannot_stay(tmp_path: Path) -> None:
+    program = PROGRAM.replace("body: Backbone, head: Backbone", "body, head").replace(
+        "        return blocks\n",
+        "        return CustomPolicy(lambda module: isinstance(module, Block))\n",
+    )
+    program = program.replace(
+        "import _module_wrap_policy", "import CustomPolicy, _module_wrap_policy"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(program, encoding="utf-8")
+    (found,) = plans_of(load([path]))
+    assert "also uses this CustomPolicy" in str([one.reason for one in found.blockers])
 
 
 def test_policies_stay_if_a_model_is_loaded(tmp_path: Path) -> None:

@@ -179,6 +179,25 @@ def test_a_form_becomes(before: str, after: str, tmp_path: Path) -> None:
     assert migrated(tmp_path, before).strip() == textwrap.dedent(after).strip()
 
 
+WORKER = """
+def work(rank, size, policy=None):
+    dist.init_process_group("nccl", rank=rank, world_size=size)
+    model = FSDP(Net(), auto_wrap_policy=policy)
+    model(torch.ones(2, 8)).sum().backward()
+
+
+policy = None
+if os.environ.get("LAYERS"):
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+torch.multiprocessing.spawn(work, args=(2, policy), nprocs=2)
+"""
+
+
+def test_a_policy_that_a_process_may_not_get(tmp_path: Path) -> None:
+    text = migrated(tmp_path, WORKER)
+    assert "    if policy is not None:\n        shard_by_policy(model, policy)\n" in text, text
+
+
 def test_a_policy_with_more_places_than_are_followed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 Several classes may have a method of the same name, and the traces need not reach each of them. If
 all these methods return policies that are written in these files, all their policies become tests
-of a module. Otherwise none of them changes.
+of a module. Otherwise none of them changes: where the object may be a library's, they stay functions
+of three parameters (`policy_uses`); other code blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fsdplint.migration.blockers.policies import (
 from fsdplint.migration.constructor import receivers
 from fsdplint.migration.constructor.policy_kinds import makes_policy
 from fsdplint.migration.context import Migration
-from fsdplint.migration.names import FSDP
+from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.enclosing import ancestors
@@ -86,7 +87,9 @@ class PolicyMethods:
         name = called_method(self.migration, call)
         assert isinstance(call.func, cst.Attribute)
         if not receivers.is_program_object(self.migration, source, call.func.value, name):
-            raise Blocked(source, call, POLICY_OWNER_UNSEEN(method=name))
+            if not self.migration.policies.all_stay:
+                raise Blocked(source, call, POLICY_OWNER_UNSEEN(method=name))
+            result.may_be_none = True
         if name in self.names:
             return
         self.names.add(name)
@@ -184,7 +187,7 @@ class PolicyMethods:
         call = source.parent(arg) if isinstance(arg, cst.Arg) else None
         if not isinstance(call, cst.Call) or not call.args:
             return False
-        return self.migration.fsdp1(call.args[0].value) == "_or_policy"
+        return fsdp1_name(self.migration.symbol(call.args[0].value)) == "_or_policy"
 
 
 def _is_method_of(source: Source, node: cst.CSTNode, names: set[str]) -> bool:

@@ -164,7 +164,8 @@ class PolicyReader:
         calls = [part for part in self._values(node) if part in self.migration.policies.calls]
         if calls and not all(self.migration.values(call) for call in calls):
             self.policy.root = True  # the class of the methods' object is unknown
-        if not sites or self.sources.may_be_none(node):
+        optional = kinds == {"function"} and self.sources.defaults_to_none(node)
+        if not sites or optional or self.sources.may_be_none(node):
             self.policy.guard = f"{name} is not None"
         if kinds == {"function"}:
             helper = policy_helper(self.migration, self.source, self.at, **self.options)

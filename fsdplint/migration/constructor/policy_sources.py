@@ -87,6 +87,18 @@ class PolicySources:
             return True  # of a tuple, in code that is not reached
         return any(is_constant(item.value, "None") for item in found or ())
 
+    def defaults_to_none(self, node: cst.BaseExpression) -> bool:
+        """Whether an argument is a parameter that is None in calls which leave it out."""
+        function = home_of(self.source, node) if isinstance(node, cst.Name) else None
+        if not isinstance(node, cst.Name) or not isinstance(function, cst.FunctionDef):
+            return False
+        bindings = bindings_of(self.source)
+        scope = bindings.owner(bindings.scope_at(node), node.value)
+        return any(
+            isinstance(bound, cst.Param) and is_constant(bound.default, "None")
+            for bound in (scope.others.get(node.value, ()) if scope is not None else ())
+        )
+
     def _wraps_without(self, node: cst.BaseExpression) -> bool:
         """Whether a run wraps a model without a policy where a call gives it an argument."""
         arg = self.source.parent(node)

@@ -3,6 +3,9 @@
 `apply_activation_checkpointing(model, auto_wrap_policy=policy)` calls a policy with three
 arguments, as FSDP1 does. Such a policy stays as it is. The code that shards the model calls it as a
 function of three parameters, or repeats its test.
+
+A library's object may give a policy that nobody can read here, which is a function of three
+parameters as well. Then all policies of the program stay, because they may be combined with it.
 """
 
 from __future__ import annotations
@@ -11,14 +14,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.migration.analysis.class_hierarchy import class_around
 from fsdplint.migration.analysis.value_uses import Use, Uses
+from fsdplint.migration.constructor import receivers
 from fsdplint.migration.constructor.policy_kinds import makes_policy
+from fsdplint.migration.constructor.policy_methods import called_method
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.names import FSDP, WRAPPING
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.enclosing import function_around
 
 ARGUMENT = "auto_wrap_policy"
 # Calls that only show a value.
@@ -34,11 +41,39 @@ def keep_unchanged(migration: Migration) -> None:
                 use = other_use(migration, source, node)
                 if use is not None:
                     migration.policies.read_elsewhere[node] = use.source, use.node
+    unseen = _unseen_giver(migration)
+    if unseen is not None:
+        migration.policies.all_stay = True
+        for source in migration.sources:
+            for node in nodes(source):
+                if isinstance(node, cst.BaseExpression) and makes_policy(migration, node):
+                    migration.policies.read_elsewhere.setdefault(node, unseen)
     for source in migration.sources:
         for policy in [node for node in nodes(source) if node in migration.policies.read_elsewhere]:
             for part in source.descend(policy):
                 if part in migration.names:
                     _keep_reference(migration, source, part)
+
+
+def _unseen_giver(migration: Migration) -> tuple[Source, cst.CSTNode] | None:
+    """A call of a method that returns policies, on an object whose class cannot be seen."""
+    names = {
+        function.name.value
+        for source in migration.sources
+        for node in nodes(source)
+        if isinstance(node, cst.BaseExpression) and makes_policy(migration, node)
+        if isinstance(function := function_around(source, node), cst.FunctionDef)
+        if class_around(source, function) is not None
+    }
+    for source in migration.sources if names else ():
+        for call in nodes(source):
+            name = called_method(migration, call)
+            if name not in names or not isinstance(call, cst.Call):
+                continue
+            assert isinstance(call.func, cst.Attribute)
+            if not receivers.is_program_object(migration, source, call.func.value, name):
+                return source, call
+    return None
 
 
 def other_use(migration: Migration, source: Source, node: cst.CSTNode) -> Use | None:
