@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from forms import migrated
 from two_ranks import TwoRanks
 
 from fsdplint.engine.fix import fix
@@ -336,6 +337,29 @@ def test_policies_stay_if_an_object_may_have_others(
     runs = [two_ranks.run(text, timeout=600) for text in (program, after)]
     assert [run.status for run in runs] == ["ok", "ok"], "\n".join(map(str, runs))
     assert sorted(runs[1].stdout.splitlines()) == sorted(runs[0].stdout.splitlines())
+
+
+TRAINER = """
+class Trainer:
+    def train(self, model):
+        policy = CustomPolicy(lambda module: isinstance(module, Block))
+        self.model = FSDP(model, auto_wrap_policy=policy)
+        self.model(torch.ones(2, 8)).sum().backward()
+
+
+def run(other):
+    other.train(Net())
+
+
+Trainer().train(Net())
+run(build())
+"""
+
+
+def test_a_method_that_only_uses_a_policy(tmp_path: Path) -> None:
+    """A library's method of the same name gives no policy."""
+    text = migrated(tmp_path, f"from library import build\n{TRAINER}")
+    assert "if isinstance(submodule, Block):" in text and "shard_by_policy" not in text
 
 
 def test_a_custom_policy_cannot_stay(tmp_path: Path) -> None:

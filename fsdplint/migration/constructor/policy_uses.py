@@ -16,6 +16,7 @@ import libcst as cst
 
 from fsdplint.migration.analysis.class_hierarchy import class_around
 from fsdplint.migration.analysis.value_uses import Use, Uses
+from fsdplint.migration.analysis.variables import definitions, return_values
 from fsdplint.migration.constructor import receivers
 from fsdplint.migration.constructor.policy_kinds import makes_policy
 from fsdplint.migration.constructor.policy_methods import called_method
@@ -25,7 +26,7 @@ from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.enclosing import function_around
+from fsdplint.syntax.layout import descend
 
 ARGUMENT = "auto_wrap_policy"
 # Calls that only show a value.
@@ -60,10 +61,9 @@ def _unseen_giver(migration: Migration) -> tuple[Source, cst.CSTNode] | None:
     names = {
         function.name.value
         for source in migration.sources
-        for node in nodes(source)
-        if isinstance(node, cst.BaseExpression) and makes_policy(migration, node)
-        if isinstance(function := function_around(source, node), cst.FunctionDef)
-        if class_around(source, function) is not None
+        for function in nodes(source)
+        if isinstance(function, cst.FunctionDef) and class_around(source, function) is not None
+        if _returns_policy(migration, source, function)
     }
     for source in migration.sources if names else ():
         for call in nodes(source):
@@ -74,6 +74,16 @@ def _unseen_giver(migration: Migration) -> tuple[Source, cst.CSTNode] | None:
             if not receivers.is_program_object(migration, source, call.func.value, name):
                 return source, call
     return None
+
+
+def _returns_policy(migration: Migration, source: Source, function: cst.FunctionDef) -> bool:
+    """Whether a function returns a policy that is written in it."""
+    values = return_values(function)
+    for value in values[:]:
+        if isinstance(value, cst.Name):
+            values += [item.value for item in definitions(source, value) or ()]
+    parts = [part for value in values for part in descend(value)]
+    return any(isinstance(x, cst.BaseExpression) and makes_policy(migration, x) for x in parts)
 
 
 def other_use(migration: Migration, source: Source, node: cst.CSTNode) -> Use | None:
