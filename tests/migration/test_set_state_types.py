@@ -143,3 +143,56 @@ def test_training_goes_on_as_before(tmp_path: Path, two_ranks: TwoRanks) -> None
     assert before.status == after.status == "ok", f"{before}\n{after}"
     assert before.stdout.count("loss") == 8
     assert after.stdout == before.stdout
+
+
+HELPER = """
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(model):
+    return FSDP(model)
+"""
+SETS = """
+import torch.distributed as dist
+import torch.nn as nn
+from helper import wrap
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+dist.init_process_group("gloo")
+model = wrap(nn.Linear(8, 8))
+FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+state = model.state_dict()
+"""
+TAKES = """
+import torch.distributed as dist
+import torch.nn as nn
+from helper import wrap
+
+
+def take(model):
+    return model.state_dict()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    print(take(wrap(nn.Linear(8, 8))))
+"""
+
+
+def test_a_type_of_another_program_is_not_used(tmp_path: Path) -> None:
+    for name, text in {"helper": HELPER, "sets": SETS, "takes": TAKES}.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    texts = fix(Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]), [rule() for rule in all_rules()]).texts
+    assert "state = get_model_state_dict(model)\n" in texts[tmp_path / "sets.py"]
+    assert "full_state_dict=True" in texts[tmp_path / "takes.py"]
+
+
+def test_a_type_of_an_importing_program_is_used(tmp_path: Path) -> None:
+    sets = SETS.replace("from helper import wrap\n", "from helper import wrap\nfrom takes import take\n")
+    sets = sets.replace("model.state_dict()", "take(model)")
+    takes = TAKES.partition("\n\nif __name__")[0] + "\n"
+    for name, text in {"helper": HELPER, "sets": sets, "takes": takes}.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    texts = fix(Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]), [rule() for rule in all_rules()]).texts
+    assert "return get_model_state_dict(model)\n" in texts[tmp_path / "takes.py"]

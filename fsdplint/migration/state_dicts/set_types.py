@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis.components import files_run_together
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.state_dicts import SET_TYPE_RESULT, SET_TYPES_AMBIGUOUS
 from fsdplint.migration.context import Migration
@@ -65,6 +66,9 @@ class SetTypes:
         assert isinstance(node.func, cst.Attribute)
         modules = self._ids(node.func.value if model is None else model)
         calls = [one for one in self.calls if not self._are_different_models(one.modules, modules)]
+        if any(one.source is not source for one in calls):
+            together = files_run_together(self.migration.program, source)
+            calls = [one for one in calls if one.source in together]
         function = function_around(source, node)
         start = source.span(node)[0]
         last: SetType | None = None
