@@ -298,20 +298,36 @@ def _may_have_device(call: cst.Call) -> bool:
 
 
 def _check_local_states(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on local states that the program only saves or only loads.
+    """Block on local states that the program only loads, or only takes and reads by itself.
 
-    If it does both, FSDP2's sharded states replace them.
+    FSDP2's sharded states replace the others.
     """
     found = migration.states.local_uses
-    if len(found) == 1:
+    if len(found) == 1 and ("state_dict" not in found or _reads_shards(migration)):
         ((name, (source, node)),) = found.items()
         other = "loaded" if name == "state_dict" else "saved"
-        reason = LOCAL_STATE_ONE_WAY(missing=other)
-        _block(migration, source, node, reason)
+        _block(migration, source, node, LOCAL_STATE_ONE_WAY(missing=other))
+    elif len(found) == 1:
+        migration.note(
+            "a local state (LOCAL_STATE_DICT), which no code here loads, becomes each rank's part "
+            "of a sharded state",
+            *found["state_dict"],
+            detail="A program that loads its files has to load sharded states.",
+            unsafe=True,
+        )
     elif found:
         migration.note(
             "checkpoints of local states (LOCAL_STATE_DICT) that FSDP1 wrote cannot be loaded"
         )
+
+
+def _reads_shards(migration: Migration) -> bool:
+    """Whether a file reads the shards of ShardedTensors, which DTensors do not have."""
+    return any(
+        node.attr.value == "local_shards"
+        for source in migration.sources
+        for node in attributes(source)
+    )
 
 
 def _check_batch_norm(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

@@ -90,9 +90,15 @@ BLOCKED = {
         "    optimizer.load_state_dict(state)",
         "cannot load FSDP1's ShardedTensors",
     ),
+    "local states of others": (
+        "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
+        "    model.load_state_dict(torch.load(f'{dist.get_rank()}.pt'))",
+        "flat parameters .* it is not saved here",
+    ),
     "local states for others": (
         "model = FSDP(Net())\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n"
-        "    state = model.state_dict()",
+        "    state = model.state_dict()\n"
+        "parts = {key: value.local_shards()[0].tensor for key, value in state.items()}",
         "flat parameters .* it is not loaded here",
     ),
 }

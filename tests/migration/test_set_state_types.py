@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import migrated
+from forms import migrated, plan
 from two_ranks import TwoRanks
 
 from fsdplint.engine.fix import fix
@@ -183,16 +183,35 @@ if __name__ == "__main__":
 def test_a_type_of_another_program_is_not_used(tmp_path: Path) -> None:
     for name, text in {"helper": HELPER, "sets": SETS, "takes": TAKES}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    texts = fix(Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]), [rule() for rule in all_rules()]).texts
+    texts = fix(
+        Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]),
+        [rule() for rule in all_rules()],
+    ).texts
     assert "state = get_model_state_dict(model)\n" in texts[tmp_path / "sets.py"]
     assert "full_state_dict=True" in texts[tmp_path / "takes.py"]
 
 
 def test_a_type_of_an_importing_program_is_used(tmp_path: Path) -> None:
-    sets = SETS.replace("from helper import wrap\n", "from helper import wrap\nfrom takes import take\n")
+    sets = SETS.replace(
+        "from helper import wrap\n", "from helper import wrap\nfrom takes import take\n"
+    )
     sets = sets.replace("model.state_dict()", "take(model)")
     takes = TAKES.partition("\n\nif __name__")[0] + "\n"
     for name, text in {"helper": HELPER, "sets": sets, "takes": takes}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-    texts = fix(Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]), [rule() for rule in all_rules()]).texts
+    texts = fix(
+        Workspace([tmp_path / f"{name}.py" for name in ("helper", "sets", "takes")]),
+        [rule() for rule in all_rules()],
+    ).texts
     assert "return get_model_state_dict(model)\n" in texts[tmp_path / "takes.py"]
+
+
+def test_a_local_state_that_is_only_saved_is_an_unsafe_change(tmp_path: Path) -> None:
+    body = """
+    model = FSDP(Net(), use_orig_params=True)
+    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+    torch.save(model.state_dict(), f"{dist.get_rank()}.pt")
+    """
+    found, text = plan(tmp_path, body)
+    assert "torch.save(get_model_state_dict(model), " in text
+    assert [note.unsafe for note in found.notes if "a sharded state" in note.text] == [True]
