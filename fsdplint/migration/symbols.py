@@ -204,8 +204,8 @@ APIS = {
     "StateDictType.FULL_STATE_DICT": Api("`StateDictOptions(full_state_dict=True)`"),
     "StateDictType.SHARDED_STATE_DICT": Api("`get_model_state_dict` without options"),
     "StateDictType.LOCAL_STATE_DICT": Api(
-        "`get_model_state_dict` without options, if the program itself loads the states that it "
-        "saves",
+        "`get_model_state_dict` without options, unless the program only loads such states or "
+        "reads their shards",
         advice=advice.LOCAL_STATE,
     ),
     "StateDictConfig": Api("`StateDictOptions`"),

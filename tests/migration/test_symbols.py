@@ -258,7 +258,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "StateDictType.LOCAL_STATE_DICT": (
         TYPES.format("LOCAL_STATE_DICT"),
-        "! LOCAL_STATE_DICT",
+        "state = get_model_state_dict(model)",
     ),
     "StateDictConfig": (
         IMPORT.format("StateDictConfig", "config = StateDictConfig(offload_to_cpu=True)"),
@@ -274,7 +274,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     ),
     "LocalStateDictConfig": (
         CONFIG.format("LocalStateDictConfig", "LOCAL_STATE_DICT", ""),
-        "! LOCAL_STATE_DICT",
+        "state = get_model_state_dict(model",
     ),
     "OptimStateDictConfig": (
         IMPORT.format("OptimStateDictConfig", "config = OptimStateDictConfig()"),
