@@ -87,6 +87,8 @@ def _parts(value: Value | None) -> Iterable[Value]:
 
 def of_every_element(value: Dict) -> RankLocal | None:
     """What makes an element of a dict different on each rank, whichever it is."""
+    if value.open and value.rest_local is not None:
+        return value.rest_local
     found = [local_of(item) for item in value.items.values()]
     return found[0] if found and value.open and None not in found else None
 

@@ -122,7 +122,10 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             lazy.consume(run, function.receiver)  # `generator.send(...)`
         lazy.consume_arguments(run, call)
     forget_passed_states(run, call)
-    communicates = not (
+    of_object = None
+    if isinstance(function, Unknown):
+        of_object = find_object_method(function.owner, _name_of(function))
+    communicates = of_object is None and not (
         only_reads(function.name)
         if isinstance(function, Symbol)
         else _method_name(function) in _OF_TENSORS
@@ -148,7 +151,6 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
         function.called = True
-        of_object = find_object_method(function.owner, name)
         if of_object is not None:
             return of_object(run, function.owner, name, call)
         if not origin and name == "backward":

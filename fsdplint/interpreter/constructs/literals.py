@@ -14,7 +14,7 @@ from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.one_rank_dicts import begin_dict
 from fsdplint.interpreter.own_dicts import dict_to_read
 from fsdplint.interpreter.position_tests import on_some_ranks
-from fsdplint.interpreter.rank_local import derive_rank_local
+from fsdplint.interpreter.rank_local import derive_rank_local, local_of
 from fsdplint.interpreter.ranks import (
     depends_on_process,
     depends_on_rank,
@@ -158,6 +158,11 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
     return result
 
 
+def _spreads_once(node: cst.Dict) -> bool:
+    """Whether a dict takes the entries of one other mapping only."""
+    return sum(isinstance(one, cst.StarredDictElement) for one in node.elements) == 1
+
+
 @evaluates(cst.Dict)
 def eval_dict(run: Run, node: cst.Dict) -> Value:
     result = Dict(created_at=run.site(node), made_at=run.steps)
@@ -182,5 +187,6 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
                 override_entries(result)
                 if isinstance(value, Unknown):
                     result.items.update(known_elements(value))
+                    result.rest_local = local_of(value) if _spreads_once(node) else None
     note_keys(run, result.items)
     return begin_dict(run, result)

@@ -37,6 +37,7 @@ from fsdplint.interpreter.parameter_filters import (
     tested_in_loop,
     with_current_filters,
 )
+from fsdplint.interpreter.rank_local import local_of, of_every_element
 from fsdplint.interpreter.removals import forget_items, note_removal
 from fsdplint.interpreter.replaced_parameters import note_membership
 from fsdplint.interpreter.run import Run
@@ -118,6 +119,9 @@ def make_dict(run: Run, name: str, call: Call) -> Value:
             if isinstance(value, Unknown):
                 known = known_elements(value)
                 result.items.update({key: one for key, one in known if isinstance(key, str)})
+                result.rest_local = (
+                    local_of(value) if len(call.args) == 1 and not call.open else None
+                )
     result.items.update(call.kwargs)
     note_keys(run, result.items)
     copied = len(call.args) == 1 and has_entries_on_one_rank(as_dict(run.settle(call.args[0])))
@@ -225,7 +229,8 @@ def dict_get(run: Run, receiver: Dict, name: str, call: Call) -> Value:
             note_entries(run, receiver)
             receiver.items[key.value] = call.args[1]
         return call.args[1]
-    return Unknown(origin=run.text(call.node))
+    local = of_every_element(receiver) if isinstance(key, Const) else None
+    return Unknown(origin=run.text(call.node), rank_local=local)
 
 
 @method("Dict", "update")

@@ -141,12 +141,6 @@ def partial_method(run: Run, name: str, call: Call) -> Value:
     return PartialMethod(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
-@function("asyncio.gather")
-def await_together(run: Run, name: str, call: Call) -> Value:
-    """The results of coroutines, which ran when they were called. No rank takes part in it."""
-    return Sequence(list(call.args), "list", call.open)
-
-
 @function("builtins.staticmethod", "builtins.classmethod", "builtins.property")
 def descriptor(run: Run, name: str, call: Call) -> Value:
     """What a class gives its attribute: the function, which knows how it is read."""

@@ -186,6 +186,7 @@ class Dict(Value):
     identities: the identities of parameters that are keys; None if there may be other keys that are
         not known.
     is_first: whether it is certainly the first parameter group of `optimizer`.
+    rest_local: what makes each of its unknown entries different on each rank.
     """
 
     items: dict[Any, Value] = field(default_factory=dict)
@@ -200,6 +201,7 @@ class Dict(Value):
     names_of: tuple[tuple[ModuleValue, ...], int] | None = field(default=None, repr=False)
     identities: tuple[Value, ...] | None = field(default=(), repr=False)
     is_first: bool = False
+    rest_local: RankLocal | None = None
 
     @property
     def lacks_entries(self) -> bool:
@@ -218,11 +220,13 @@ class Dict(Value):
         self.open = True
         self.identities = None
         self.removed.clear()
+        self.rest_local = None
 
     def take(self, other: Dict) -> None:
         """Take the entries of another dict, as `update` does."""
         if other.open:
             self.removed.clear()
+            self.rest_local = other.rest_local if not self.open else None
         self.items.update(other.items)
         self.tensors.update(other.tensors)
         self.open = self.open or other.open
