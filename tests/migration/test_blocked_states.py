@@ -41,7 +41,7 @@ BLOCKED = {
         "model = FSDP(Net())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "if os.environ.get('RESUME'):\n"
         "    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load('x.pt'))\n"
-        "    print('loaded')\noptimizer.load_state_dict(state)",
+        "    print('loaded')\nother(state)",
         "how this optimizer state is used",
     ),
     "a model that is another one in the branch": (

@@ -17,6 +17,32 @@ CONVERTED = """set_optimizer_state_dict(
         model, optimizer, saved["optim"], options=StateDictOptions(full_state_dict=True)
     )"""
 FORMS = {
+    "a choice in a choice": (
+        """
+        loadable = saved["optim"]
+        if os.environ.get("SHARDED"):
+            try:
+                loadable = FSDP.optim_state_dict_to_load(model, optimizer, loadable)
+            except Exception as error:
+                print(error)
+                loadable = saved["optim"]
+        optimizer.load_state_dict(loadable)
+        """,
+        """
+        loadable = saved["optim"]
+        if os.environ.get("SHARDED"):
+            try:
+                set_optimizer_state_dict(
+                    model, optimizer, loadable, options=StateDictOptions(full_state_dict=True)
+                )
+                loadable = None  # is loaded
+            except Exception as error:
+                print(error)
+                loadable = saved["optim"]
+        if loadable is not None:
+            optimizer.load_state_dict(loadable)
+        """,
+    ),
     "a handler that takes the state as it is": (
         """
         try:

@@ -22,6 +22,7 @@ from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import OPTIMIZER_METHODS
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
 
 HANDLED = "an error of the load of the optimizer's state is handled as one of its conversion is"
@@ -80,8 +81,7 @@ def move(
         return
     moved.add(branch.load)
     if isinstance(branch.choice, cst.Try):
-        silent = any(map(_is_silent, branch.choice.handlers))
-        migration.note(HANDLED, source, node, detail=HANDLED_DETAIL, unsafe=silent)
+        note_handlers(migration, source, node)
     name = source.code(branch.load.args[0].value)
     load = expression(migration, source, branch.load)
     method = expression(migration, source, branch.load.func)
@@ -96,6 +96,15 @@ def move(
         migration.replace_statement(source, branch.load, ["else:", f"\t{load}"])
     else:
         migration.delete_statement(source, branch.load)
+
+
+def note_handlers(migration: Migration, source: Source, node: cst.Call) -> None:
+    """Note that the handlers around a call get the errors of the load."""
+    for outer in ancestors(source, node):
+        if isinstance(outer, cst.Try):
+            silent = any(map(_is_silent, outer.handlers))
+            migration.note(HANDLED, source, node, detail=HANDLED_DETAIL, unsafe=silent)
+            return
 
 
 def _assigned(source: Source, statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
