@@ -64,6 +64,7 @@ class Verdict:
         decided_by: the keys of earlier decisions in functions whose constant results it tests.
         predicate: what the test says; None if that is not known.
         mode_of: the module that it asks for its mode, which is taken for that of training.
+        diverges_where: what has to hold, too, for the ranks to differ; None if it is not known.
     """
 
     outcome: Truth
@@ -73,6 +74,7 @@ class Verdict:
     decided_by: tuple[str, ...] = ()
     predicate: Predicate | None = None
     mode_of: ModuleValue | None = None
+    diverges_where: Predicate | None = None
 
     def negate(self) -> Verdict:
         outcome = {Truth.TRUE: Truth.FALSE, Truth.FALSE: Truth.TRUE}.get(self.outcome, self.outcome)
@@ -80,9 +82,7 @@ class Verdict:
         if test is not None:
             test = test.negate()
         opposite = negated(self.predicate)
-        return Verdict(
-            outcome, self.guards, test, self.local, self.decided_by, opposite, self.mode_of
-        )
+        return replace(self, outcome=outcome, rank_test=test, predicate=opposite)
 
     @property
     def runs_both_sides(self) -> bool:
@@ -136,10 +136,11 @@ def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:
         return Verdict(decisive, right.guards, decided_by=decided_by)
     # If ranks diverge here, the varying operand did not short-circuit, so the rank test decides.
     if left.outcome is Truth.RANK:
-        return Verdict(Truth.RANK, guards, left.rank_test)
+        return Verdict(Truth.RANK, guards, left.rank_test, diverges_where=left.diverges_where)
     if left.outcome is Truth.VARYING:
         if right.outcome is Truth.RANK:
-            return Verdict(Truth.RANK, guards, right.rank_test)
+            where = left.predicate if is_and else negated(left.predicate)
+            return Verdict(Truth.RANK, guards, right.rank_test, diverges_where=where)
         local = left.local or right.local
         predicate = boolean_predicate(is_and, left.predicate, _of_operand(right))
         return Verdict(Truth.VARYING, guards, local=local, predicate=predicate)
@@ -266,7 +267,13 @@ def placed(run: Run, test: RankTest, node: cst.BaseExpression) -> RankTest:
     return test if test.created_at is not None else replace(test, created_at=run.site(node))
 
 
-def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) -> Guard:
+def rank_guard(
+    run: Run,
+    node: cst.BaseExpression,
+    test: RankTest,
+    holds: bool,
+    diverges_where: Predicate | None = None,
+) -> Guard:
     ranks = test.true_on if holds else test.false_on
     site = run.site(node)
     return Guard(
@@ -280,6 +287,7 @@ def rank_guard(run: Run, node: cst.BaseExpression, test: RankTest, holds: bool) 
         rank=test.number,
         in_turn=test.in_turn,
         loop=test.loop,
+        diverges_where=diverges_where,
     )
 
 

@@ -113,6 +113,7 @@ class DataTables:
         self.executed_orders: set[Value] = set()  # samplers of the program
         self.shuffling_samplers: set[Value] = set()  # those that have shuffled
         self.shared_iterables: set[Value] = set()  # objects that code out of sight got
+        self.received: set[Value] = set()  # what derives from a broadcast tensor
         self.samplers: list[tuple[Value, str]] = []  # DistributedSamplers, with their datasets
 
 

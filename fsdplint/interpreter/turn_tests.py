@@ -91,8 +91,10 @@ def number_of_operation(
 
 
 def comparison_predicate(left: Value, op: cst.BaseCompOp, right: Value) -> Predicate | None:
-    """What a comparison says of two numbers; None if it is not known."""
+    """What a comparison says of two numbers, or of a value and a text; None if it is not known."""
     one, other = number_of(left), number_of(right)
+    if isinstance(op, cst.Equal | cst.NotEqual):
+        one, other = one or _number_of_text(left), other or _number_of_text(right)
     if one is None or other is None:
         return None
     difference = one.plus(other, -1)
@@ -111,6 +113,13 @@ def comparison_predicate(left: Value, op: cst.BaseCompOp, right: Value) -> Predi
     if isinstance(op, cst.GreaterThanEqual):
         return Not(Positive(difference.times(-1)))
     return None
+
+
+def _number_of_text(value: Value) -> Number | None:
+    """A number that stands for a text, which the same text alone equals; None of other values."""
+    if not isinstance(value, Const) or not isinstance(value.value, str):
+        return None
+    return of_atom(repr(value.value))
 
 
 def boolean_predicate(

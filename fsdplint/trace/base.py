@@ -96,6 +96,8 @@ class Guard:
         ANY_ATTRIBUTE for a name that the code does not show.
     predicate: what is known where the guard holds; None if nothing is.
     before_fsdp2: whether it holds only with a torch that has no FSDP2.
+    diverges_where: what has to hold, too, for a test of the rank to tell the ranks apart: `a` in
+        `a and rank == 0`; None if nothing has to, or if it is not known.
     """
 
     kind: GuardKind
@@ -116,6 +118,7 @@ class Guard:
     asks_for: frozenset[str] = field(default=frozenset(), compare=False)
     predicate: Predicate | None = field(default=None, compare=False, repr=False)
     before_fsdp2: bool = field(default=False, compare=False)
+    diverges_where: Predicate | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"`{self.text}` is {'true' if self.holds else 'false'}"

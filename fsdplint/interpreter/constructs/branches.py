@@ -20,7 +20,7 @@ from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.forks import Fork
-from fsdplint.interpreter.frames import TURN
+from fsdplint.interpreter.frames import TURN, GuardEntry
 from fsdplint.interpreter.merging import (
     join_by_data,
     join_by_rank,
@@ -29,6 +29,7 @@ from fsdplint.interpreter.merging import (
 )
 from fsdplint.interpreter.mode_code import in_mode_of
 from fsdplint.interpreter.narrowing import narrow
+from fsdplint.interpreter.received_values import join_sides
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, falls_to_raise, guard_end, terminates
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
@@ -36,6 +37,7 @@ from fsdplint.interpreter.torch_values import RankTest
 from fsdplint.interpreter.values import Const, RankLocal, Value
 from fsdplint.trace import Guard
 from fsdplint.trace.predicates import is_truth, negated
+from fsdplint.trace.predicates import truth as holds_under
 
 
 @executes(cst.If)
@@ -191,13 +193,14 @@ def _rank_branch(
     if here.partial and here is rank_test.false_on is not rank_test.true_on:
         return orelse()
     rank_test = placed(run, rank_test, test)
-    yes = [*verdict.guards, (rank_guard(run, test, rank_test, True), "")]
-    no = [*verdict.guards, (rank_guard(run, test, rank_test, False), "")]
+    where = verdict.diverges_where
+    yes = [*verdict.guards, (rank_guard(run, test, rank_test, True, where), "")]
+    no = [*verdict.guards, (rank_guard(run, test, rank_test, False, where), "")]
     one, two = execute_sides(
         run,
         side_under_guards(run, yes, then),
         side_under_guards(run, no, orelse),
-        partial(join_by_rank, rank_test),
+        partial(join_sides, run, rank_test),
     )
     return _leave(
         run,
@@ -252,10 +255,24 @@ def side_under_guards(
     """A side of a branch that is executed under guards."""
 
     def execute() -> Signal | None:
-        with run.under_guards(guards):
+        with run.without_guards(_excluded(run, guards)), run.under_guards(guards):
             return side()
 
     return execute
+
+
+def _excluded(run: Run, guards: list[tuple[Guard, str]]) -> list[GuardEntry]:
+    """The tests of the rank that tell no ranks apart where these guards hold.
+
+    After `if a and rank != 0: return`, all ranks run the `else` of `if a`.
+    """
+    facts = [guard.predicate for guard, _ in guards if guard.predicate is not None]
+    return [
+        entry
+        for entry in (run.guards if facts else ())
+        if entry.guard.diverges_where is not None
+        and holds_under(entry.guard.diverges_where, facts) is False
+    ]
 
 
 def _local_branch(

@@ -20,6 +20,7 @@ from fsdplint.interpreter import (
     plain_tensors,
     rank_local_calls,
     rebuilt_optimizers,
+    received_values,
     scalars,
     shared_draws,
     tensor_marks,
@@ -127,6 +128,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     own_shuffles.note_call(run, function, call)
     rank_local_calls.through_call(run, function, call, result, begin)
     padded_tensors.note_call(run, function, call, result)
+    received_values.note_call(run, function, call, result)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)
     scalars.note_number(function, call, result)
