@@ -193,3 +193,16 @@ def test_a_handler_that_hides_errors_of_the_load_is_unsafe(
     found, _ = plan(tmp_path, textwrap.dedent(body) + SETUP + "resume(model, optimizer, saved)\n")
     (note,) = [note for note in found.notes if "is handled" in note.text]
     assert note.unsafe is unsafe
+
+
+def test_a_load_that_ddp_shares_stays_lenient(tmp_path: Path) -> None:
+    body = """
+    model = Net()
+    if os.environ.get("SHARD"):
+        model = FSDP(model)
+    else:
+        model = nn.parallel.DistributedDataParallel(model)
+    lenient = bool(os.environ.get("LENIENT"))
+    model.load_state_dict(torch.load("model.pt"), strict=not lenient)
+    """
+    assert "StateDictOptions(full_state_dict=True, strict=not lenient)" in migrated(tmp_path, body)

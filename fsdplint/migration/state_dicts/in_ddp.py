@@ -43,8 +43,10 @@ def rewrite(states: StateOptions, node: cst.Call, kind: Kind) -> None:
     migration, source = states.migration, states.source
     assert isinstance(node.func, cst.Attribute)
     takes = node.func.attr.value == "state_dict"
-    named, rest = arguments(node, () if takes else ("state_dict",))
+    named, rest = arguments(node, () if takes else ("state_dict", "strict"))
     compiled = compiled_names(migration, node.func.value)
+    if set(named) - {"state_dict", "strict"}:
+        raise Blocked(source, node, STATE_OF_DDP_TOO())
     if rest or compiled or not is_repeatable(node.func.value) or not (kind.full or takes):
         raise Blocked(source, node, STATE_OF_DDP_TOO())
     given = [expression(migration, source, node.func.value)]
@@ -53,7 +55,9 @@ def rewrite(states: StateOptions, node: cst.Call, kind: Kind) -> None:
         options = states.get_options(kind, node)
     else:
         given.append(expression(migration, source, named["state_dict"].value))
-        options = states.set_options(kind, [], node)
+        strict = named.get("strict")
+        more = [f"strict={expression(migration, source, strict.value)}"] if strict else []
+        options = states.set_options(kind, more, node)
     given += [f"options={options}"] if options else []
     put_call(migration, source, node, function, given)
 
