@@ -88,10 +88,12 @@ class ForwardWhileSummoned(Rule):
             name = f"the wrapped parts of {name}"
         if not uses_original_parameters(wrapper):
             ends = "the end of the block fails"
-        elif event.written_back and not wrapper.casts_weights:
+        elif wrapper.casts_weights:
+            ends = "later steps of the optimizer do not change them"
+        elif _computes_in_full_precision(wrapper):
             ends = "the block writes wrong values into the shards"
         else:
-            ends = "later steps of the optimizer do not change them"
+            ends = "later steps train wrong values, or train nothing"
         if _is_a_part(groups.trace, event):
             help_text = "Pass `recurse=False`: the wrapped parts gather themselves."
         else:

@@ -46,10 +46,9 @@ def test_same_statements(tmp_path: Path, names: tuple[str, str]) -> None:
     items = ", ".join(f'"{name}": {ARGUMENTS[name]}' for name in names)
     spread = f"kwargs = {{{items}}}\nmodel = FSDP(net, **kwargs)\n"
     found, mapped = plan(tmp_path, BEFORE + spread + AFTER)
-    if mapped:
-        assert _statements(mapped) == _statements(named)
-    else:
-        assert found.blockers
+    assert named
+    assert not found.blockers
+    assert _statements(mapped) == _statements(named)
 
 
 def test_a_frozen_part_that_is_ignored_keeps_its_own_values(tmp_path: Path) -> None:

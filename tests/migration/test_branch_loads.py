@@ -35,7 +35,7 @@ FORMS = {
                 set_optimizer_state_dict(
                     model, optimizer, loadable, options=StateDictOptions(full_state_dict=True)
                 )
-                loadable = None  # is loaded
+                loadable = None  # it is loaded already
             except Exception as error:
                 print(error)
                 loadable = saved["optim"]

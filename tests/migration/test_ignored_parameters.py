@@ -326,3 +326,36 @@ def test_a_model_that_is_frozen_where_it_is_built(tmp_path: Path) -> None:
     doubtful = 'if os.environ["FREEZE"]:\n            reference.requires_grad_(False)'
     found, _ = plan(tmp_path, body.replace("{0}", doubtful))
     assert [one.blocker.code for one in found.blockers] == ["FSDP201-ignored-perhaps-trained"]
+
+
+PRECISION = "MixedPrecision(param_dtype=torch.bfloat16)"
+IGNORING = {
+    "by position": f"model = FSDP(net, None, None, None, None, None, {PRECISION}, [net.blocks[0]])",
+    "partial": (
+        f"build = functools.partial(FSDP, mixed_precision={PRECISION}, "
+        "ignored_modules=[net.blocks[0]])\nmodel = build(net)"
+    ),
+    "dict": (
+        f"options = {{'ignored_modules': [net.blocks[0]], 'mixed_precision': {PRECISION}}}\n"
+        "model = FSDP(net, **options)"
+    ),
+    "enable_wrap": (
+        f"with enable_wrap(wrapper_cls=FSDP, mixed_precision={PRECISION}, "
+        "ignored_modules=[net.blocks[0]]):\n    model = wrap(net)"
+    ),
+}
+AVERAGE = """
+with torch.no_grad(), FSDP.summon_full_params(model):
+    for old, new in zip(averaged.parameters(), model.parameters()):
+        old.lerp_(new.to(old.dtype), 0.1)
+"""
+
+
+@pytest.mark.parametrize("spelling", IGNORING)
+def test_loops_over_parameters_of_which_some_are_ignored(tmp_path: Path, spelling: str) -> None:
+    """Ignored parameters are no DTensors: `new.full_tensor()` would raise AttributeError."""
+    head = "import copy\n" + FREEZE + "averaged = copy.deepcopy(net)\n"
+    found, after = plan(tmp_path, head + IGNORING[spelling] + AVERAGE)
+    assert not found.blockers
+    assert "gathered_parameters(model)" in after
+    assert "new.full_tensor()" not in after

@@ -20,12 +20,18 @@ def await_together(run: Run, name: str, call: Call) -> Value:
     return Sequence(list(call.args), "list", call.open)
 
 
-@function("asyncio.to_thread", "anyio.run", "anyio.to_thread.run_sync", "trio.run")
-def call_given(run: Run, name: str, call: Call) -> Value:
+@function("asyncio.to_thread")
+def call_in_thread(run: Run, name: str, call: Call) -> Value:
     """Calls the function that it gets, with the other arguments."""
     if not call.args:
         return Unknown()
     return run.call(call.args[0], Call(call.node, call.args[1:], dict(call.kwargs), call.open))
+
+
+@function("anyio.run", "anyio.to_thread.run_sync", "trio.run")
+def call_given(run: Run, name: str, call: Call) -> Value:
+    """Calls the function that it gets, with the other positional arguments."""
+    return call_in_thread(run, name, Call(call.node, call.args, {}, call.open))
 
 
 @method("asyncio.get_event_loop", "run_until_complete", "create_task")

@@ -10,9 +10,9 @@ from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
 from fsdplint.interpreter.values import ModuleValue, Sequence, Value
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.context import Migration, nodes
-from fsdplint.migration.names import IGNORED, WRAPPING
+from fsdplint.migration.names import FSDP, IGNORED, PARAMETERS, WRAPPING
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.arguments import arguments, is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.trace import Trace, Wrapped
@@ -111,9 +111,8 @@ def given_ignored(migration: Migration) -> list[tuple[cst.BaseExpression, list[V
         for source in migration.sources
         for node in nodes(source)
         if isinstance(node, cst.Call) and migration.called_name(node) in WRAPPING
-        for arg in node.args
-        if _names_ignored(arg)
-        for part in _summands(source, arg.value)
+        for value in _ignored_arguments(migration, node)
+        for part in _summands(source, value)
     ]
 
 
@@ -135,11 +134,14 @@ def _may_name_ignored(migration: Migration, node: cst.CSTNode) -> bool:
         return False
     if migration.called_name(node) in WRAPPING and any(arg.star for arg in node.args):
         return True
-    return any(_names_ignored(arg) and not is_constant(arg.value, "None") for arg in node.args)
+    return any(not is_constant(value, "None") for value in _ignored_arguments(migration, node))
 
 
-def _names_ignored(arg: cst.Arg) -> bool:
-    return arg.keyword is not None and arg.keyword.value in IGNORED
+def _ignored_arguments(migration: Migration, call: cst.Call) -> list[cst.BaseExpression]:
+    """The arguments of a call that say what is ignored, also by their position in FSDP1's call."""
+    order = PARAMETERS if migration.called_name(call) == FSDP else ()
+    named, _ = arguments(call, order)
+    return [named[name].value for name in IGNORED if name in named]
 
 
 def _summands(source: Source, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

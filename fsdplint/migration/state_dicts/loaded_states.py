@@ -14,7 +14,7 @@ from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts import branch_loads
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
-from fsdplint.syntax.enclosing import ancestors, function_around
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 # What passes a value on and does nothing else with it.
@@ -58,41 +58,6 @@ class LoadReader:
         given = found.load.args[0].value
         return found if self._uses_after(given, found.choice) == [given] else None
 
-    def later_load(self, node: cst.Call, optimizer: cst.BaseExpression) -> cst.Call | None:
-        """The load of a variable with a call's result, if nothing else reads the result.
-
-        It loads into this optimizer, in a block around the call's.
-        """
-        statement = statement_of(self.source, node)
-        if not isinstance(statement, cst.Assign) or statement.value is not node:
-            return None
-        if len(statement.targets) != 1 or not isinstance(statement.targets[0].target, cst.Name):
-            return None
-        home = function_around(self.source, node)
-        target = statement.targets[0].target
-        after = self.source.span(statement)[1]
-        uses = [
-            use
-            for use in reads(self.source, home, target.value)
-            if self.source.span(use)[0] > after
-        ]
-        arg = self.source.parent(uses[0]) if len(uses) == 1 else None
-        load = self.source.parent(arg) if isinstance(arg, cst.Arg) else None
-        if not isinstance(load, cst.Call) or not loads(load):
-            return None
-        assert isinstance(load.func, cst.Attribute)
-        if self.source.code(load.func.value) != self.source.code(optimizer):
-            return None
-        if not isinstance(self.source.parent(load), cst.Expr):
-            return None
-        block = self._block_of(load)
-        for outer in ancestors(self.source, node):
-            if outer is block:
-                return load
-            if isinstance(outer, cst.For | cst.While | cst.FunctionDef):
-                return None  # a second turn would convert the optimizer's own state
-        return None
-
     def any_load(self, node: cst.Call) -> cst.Call:
         """The call that loads a call's result, found by the code or by the values."""
         return self.load_by_value(node) or self.load_call(node)
@@ -110,8 +75,8 @@ class LoadReader:
         """Whether a call is executed wherever a later one is: in its block, or in one around it."""
         statement = statement_of(self.source, node)
         is_head = isinstance(statement, cst.BaseCompoundStatement)
-        block = self.source.parent(statement) if is_head else self._block_of(node)
-        around = self._block_of(load)
+        block = self.source.parent(statement) if is_head else self.block_of(node)
+        around = self.block_of(load)
         while around is not None and around is not block:
             around = self.source.parent(around)
         return around is not None and self.source.span(node) < self.source.span(load)
@@ -137,9 +102,9 @@ class LoadReader:
 
     def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         """Whether two statements are in the same block after blocks are unwrapped."""
-        return self._block_of(one) is self._block_of(other)
+        return self.block_of(one) is self.block_of(other)
 
-    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+    def block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
         line = self.source.parent(statement_of(self.source, node))
         body = self.source.parent(line) if line is not None else None
         owner = self.source.parent(body) if body is not None else None

@@ -21,6 +21,7 @@ from fsdplint.migration.state_dicts import (
     branch_loads,
     compiled_states,
     kept_states,
+    later_loads,
     resharding,
     sharded_files,
     state_functions,
@@ -358,10 +359,12 @@ class States(ModelStates):
         try:
             load = self._loads.load_call(node)
         except Blocked:
-            later = None if in_place else self._loads.later_load(node, named["optim"].value)
+            later = None
+            if not in_place:
+                later = later_loads.find(self.source, self._loads, node, named["optim"].value)
             if later is None:
                 raise
-            self._set_here(node, named, state, options, later)
+            later_loads.set_here(self, node, named, state, options, later)
             return
         model = expression(self.migration, self.source, named["model"].value)
         optimizer = expression(self.migration, self.source, named["optim"].value)
@@ -391,37 +394,6 @@ class States(ModelStates):
                     self.emptied.add(block)
                 else:
                     self.migration.delete_statement(self.source, node)
-        self.migration.step(
-            self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
-        )
-
-    def _set_here(
-        self,
-        node: cst.Call,
-        named: dict[str, cst.Arg],
-        state: str,
-        options: str,
-        later: cst.Call,
-    ) -> None:
-        """Load the state where it is converted; the later load is of states that are not converted."""
-        statement = statement_of(self.source, node)
-        assert isinstance(statement, cst.Assign)
-        target = self.source.code(statement.targets[0].target)
-        model = expression(self.migration, self.source, named["model"].value)
-        optimizer = expression(self.migration, self.source, named["optim"].value)
-        self.migration.account_for(self.source, node.func)
-        resharding.reshard_before(self.migration, self.source, node, named["model"].value)
-        self.put_state_call(node, "set_optimizer_state_dict", [model, optimizer, state], options)
-        loading = self.migration.text(self.source, node)
-        self.migration.substitute(self.source, statement, loading)
-        self.migration.rewrite.insert_after(
-            self.source, statement, [f"{target} = None  # is loaded"]
-        )
-        load = expression(self.migration, self.source, later)
-        self.migration.replace_statement(
-            self.source, later, [f"if {target} is not None:", f"\t{load}"]
-        )
-        branch_loads.note_handlers(self.migration, self.source, node)
         self.migration.step(
             self.source, node, "Load the optimizer's state with set_optimizer_state_dict"
         )
