@@ -139,6 +139,29 @@ KINDS = {
                     FSDP.optim_state_dict_to_load(model, optimizer, loaded["optimizer"])
                 )
         """,
+    "sharded, in one variable": """
+        def save(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+            old_dcp.save_state_dict(state, dcp.FileSystemWriter("checkpoint"))
+
+
+        def load(model, optimizer):
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                weights = {"model": model.state_dict()}
+                state = load_sharded_optimizer_state_dict(
+                    model_state_dict=weights["model"],
+                    optimizer_key="optimizer",
+                    storage_reader=dcp.FileSystemReader("checkpoint"),
+                )
+                state = state["optimizer"]
+                flat = FSDP.optim_state_dict_to_load(
+                    model=model, optim=optimizer, optim_state_dict=state
+                )
+                optimizer.load_state_dict(flat)
+                old_dcp.load_state_dict(weights, dcp.FileSystemReader("checkpoint"))
+                model.load_state_dict(weights["model"])
+        """,
     "of a compiled model": """
         def save(model, optimizer):
             config = FullStateDictConfig(rank0_only=True)

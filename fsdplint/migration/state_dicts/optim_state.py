@@ -25,6 +25,7 @@ from fsdplint.migration.state_dicts import (
     resharding,
     sharded_files,
     state_functions,
+    straight_line,
 )
 from fsdplint.migration.state_dicts.kinds import MODULE, OLD_OPTIMIZER_LOAD, Kind
 from fsdplint.migration.state_dicts.loaded_states import LoadReader
@@ -152,23 +153,18 @@ class States(ModelStates):
 
         Returns whether the state that is loaded comes from such a call.
         """
-        state = named["optim_state_dict"].value
-        name = state.value if isinstance(state, cst.Subscript) else state
-        found = definitions(self.source, name) if isinstance(name, cst.Name) else None
-        if not found or len(found) != 1 or not isinstance(found[0].value, cst.Call):
+        found = straight_line.origin(self._loads, named["optim_state_dict"].value)
+        if found is None or self.migration.symbol(found.call.func) != OLD_OPTIMIZER_LOAD:
             return False
-        read = found[0].value
-        if self.migration.symbol(read.func) != OLD_OPTIMIZER_LOAD:
-            return False
+        read, name = found.call, found.name
         given, rest = arguments(
             read, ("model_state_dict", "optimizer_key", "storage_reader", "planner")
         )
         if rest or not {"optimizer_key", "storage_reader"} <= set(given):
             raise Blocked(self.source, read, STATE_ARGUMENTS())
-        assert isinstance(name, cst.Name)
         load = self.migration.need(self.source, "torch.distributed.checkpoint", "load", read)
         key = expression(self.migration, self.source, given["optimizer_key"].value)
-        loaded = [name.value] + [
+        loaded = [name] + [
             f"{keyword}={expression(self.migration, self.source, given[keyword].value)}"
             for keyword in ("storage_reader", "planner")
             if keyword in given and not is_constant(given[keyword].value, "None")
@@ -176,7 +172,7 @@ class States(ModelStates):
         self.migration.consumed.add(read.func)
         self.migration.forget(self.source, read)
         function, taken = self._getter(read, named, "")
-        line = f"{name.value} = {{{key}: {function}({', '.join(map(on_one_line, taken))})}}"
+        line = f"{name} = {{{key}: {function}({', '.join(map(on_one_line, taken))})}}"
         self.migration.replace_statement(
             self.source,
             read,
