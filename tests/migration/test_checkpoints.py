@@ -162,6 +162,27 @@ KINDS = {
                 old_dcp.load_state_dict(weights, dcp.FileSystemReader("checkpoint"))
                 model.load_state_dict(weights["model"])
         """,
+    "whole, put into rank 0's state": """
+        def save(model, optimizer):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            optim_config = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config, optim_config):
+                weights = model.state_dict()
+                state = FSDP.optim_state_dict(model, optimizer)
+            if dist.get_rank() == 0:
+                torch.save({key: weights[key] for key in sorted(weights, reverse=True)}, "model.pt")
+                torch.save(state, "optimizer.pt")
+
+
+        def load(model, optimizer):
+            config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                current = model.state_dict()
+                current.update(torch.load("model.pt"))
+                model.load_state_dict(current, strict=False)
+            state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load("optimizer.pt"))
+            optimizer.load_state_dict(state)
+        """,
     "of a compiled model": """
         def save(model, optimizer):
             config = FullStateDictConfig(rank0_only=True)

@@ -30,6 +30,7 @@ from fsdplint.migration.state_dicts import (
     library_states,
     part_states,
     pretrained,
+    rank0_states,
     resharding,
     sharded_files,
     state_functions,
@@ -308,6 +309,8 @@ class ModelStates(StateOptions):
         more = []
         if "strict" in named:
             more.append(f"strict={expression(self.migration, self.source, named['strict'].value)}")
+        if kind.full and rank0_states.is_loaded(self.migration, node):
+            more.insert(0, "broadcast_from_rank0=True")
         if compiled:
             state = compiled_states.without_prefix(self.source, compiled, state)
         if kind.full:
@@ -346,6 +349,7 @@ class ModelStates(StateOptions):
             return self.config_key(kind, kind.model, node)
         if name in ("", "optim_state_dict_to_load") and kind.full:
             more = len(node.args) > 1 if not name else kind.optimizer.rank0
+            more = more or rank0_states.is_loaded(self.migration, node)
             return () if more else ("full_state_dict=True",)
         return ()
 
