@@ -81,7 +81,7 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
     """
     folder = path.absolute().parent
     for parent in (folder, *folder.parents):
-        requirements = _of_package(parent, package)
+        requirements = [one for one in _of_package(parent, package) if not _only_extras(one[0])]
         if requirements:
             bounds = [(_bound(requirement), origin) for requirement, origin in requirements]
             if all(bound is not None and older(bound, since) for bound, _ in bounds):
@@ -90,6 +90,11 @@ def too_old(package: str, since: str, path: Path, root: Path) -> str | None:
         if parent == root:
             break
     return None
+
+
+def _only_extras(requirement: Requirement) -> bool:
+    """Whether a requirement adds extras to another one that has the version: `lightning[app]`."""
+    return bool(requirement.extras) and not requirement.specifier
 
 
 def raise_lower_bound(target: Target, since: str) -> dict[Path, dict[str, str]] | None:

@@ -21,8 +21,10 @@ from fsdplint.migration.analysis import (
 from fsdplint.migration.analysis.components import parts
 from fsdplint.migration.assisted.undecided import Undecided, is_of_whole_program
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.lightning import STRATEGY_LEFT
 from fsdplint.migration.blockers.program import PROGRAM_TOO_LARGE, REWRITES_CLASH, TOO_MANY_USES
 from fsdplint.migration.context import Migration
+from fsdplint.migration.direct_form import fabric_strategies
 from fsdplint.migration.direct_form.original_edits import blockers_moved_back, moved_back
 from fsdplint.migration.direct_form.relevance import Depth
 from fsdplint.migration.direct_form.rewriting import DirectForm, deepen
@@ -68,8 +70,12 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     if not plan.blockers or program.cut_short:
         return plan
     direct, left = DirectForm(program, list(sources)), plan.blockers
-    for depth in Depth:
-        if deepen(direct, depth):
+    blocked = fabric_strategies.write_functions(direct)
+    if blocked:
+        plan.blockers = _without_strategies(plan.blockers) + blocked
+        return plan
+    for depth in (None, *Depth) if blocked is not None else Depth:
+        if depth is None or deepen(direct, depth):
             other = _plan_as_is(direct.program, direct.sources)
             if not other.blockers:
                 moved = moved_back(other, direct, program, sources)
@@ -80,6 +86,11 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
                 left = blockers_moved_back(other, direct, program)
     plan.blockers = left
     return plan
+
+
+def _without_strategies(blockers: list[Blocked]) -> list[Blocked]:
+    """The blockers that are not about strategies whose own blockers are known."""
+    return [one for one in blockers if one.blocker is not STRATEGY_LEFT]
 
 
 def _assist(program: Program, sources: list[Source], plan: Plan, assist: Assist | None) -> Plan:

@@ -87,6 +87,8 @@ class FrameworkConfigured(Event):
     options: the arguments by name: constants, lists and dicts of them, names of libraries as text;
         `...` for an unknown one.
     open: whether there may be further arguments.
+    strategy: where the strategy that it gets was made.
+    of_fabric: whether it is Lightning's Fabric, or a strategy of it.
     """
 
     kind: ClassVar[str] = "framework-configured"
@@ -95,6 +97,8 @@ class FrameworkConfigured(Event):
     api: str = distinct()
     options: Mapping[str, object] = field(default_factory=dict)
     open: bool = False
+    strategy: Site | None = unrecorded("the program's code tells", default=None)
+    of_fabric: bool = False
 
 
 @event

@@ -7,7 +7,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import Const, Dict, Partial, Sequence, Symbol, Unknown, Value
-from fsdplint.trace import FrameworkConfigured
+from fsdplint.trace import FrameworkConfigured, Site
 
 _ACCELERATE = ("accelerate", "accelerate.utils", "accelerate.utils.dataclasses")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
@@ -54,7 +54,11 @@ def training_arguments(run: Run, name: str, call: Call) -> Value:
     *_RUNNERS,
 )
 def lightning(run: Run, name: str, call: Call) -> Value:
-    made = _configure(run, name, call, "lightning")
+    options = _options(run, call)
+    chosen = run.settle(call.kwargs.get("strategy", Unknown()))
+    if isinstance(chosen, Unknown) and chosen.library:
+        options["strategy"] = chosen.library
+    made = _configure(run, name, call, "lightning", options, chosen.created_at)
     if isinstance(made, Unknown):
         given = ("strategy", "sharding_strategy", "devices", "num_nodes")
         made.parts |= {part: call.kwargs[part] for part in given if part in call.kwargs}
@@ -71,6 +75,7 @@ def _configure(
     call: Call,
     framework: str,
     options: dict[str, object] | None = None,
+    strategy: Site | None = None,
 ) -> Value:
     run.emit(
         FrameworkConfigured,
@@ -79,6 +84,8 @@ def _configure(
         api=name.rpartition(".")[2],
         options=_options(run, call) if options is None else options,
         open=call.open or bool(call.args),
+        strategy=strategy,
+        of_fabric=framework == "lightning" and "abric" in name,
     )
     return call_unknown(run, Symbol(name), call)
 

@@ -10,8 +10,10 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.models.model_parallel import set_up, sharding_function
 from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
+from fsdplint.interpreter.module_tree import communicates
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.option_texts import option
@@ -97,8 +99,11 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
 
     What happens to them depends on settings: a model may be sharded, and an optimizer may get the
-    parameters of the sharded model. Only of Fabric's strategy for FSDP1 all is known.
+    parameters of the sharded model. Only of Fabric's strategies for FSDP1 and FSDP2 all is known.
     """
+    shards = sharding_function(run, receiver)
+    if shards is not None and not call.open and call.values:
+        return _set_up(run, receiver, shards, name, call)
     _note_preparation(run, receiver, call)
     sharding = _sharding(run, receiver)
     if sharding != "fsdp1":
@@ -111,6 +116,16 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     if call.open or not call.args:
         return Unknown()
     prepared = [_prepare(run, value) for value in call.args]
+    return prepared[0] if len(prepared) == 1 else Sequence(prepared, "tuple")
+
+
+def _set_up(run: Run, receiver: Unknown, shards: Value, name: str, call: Call) -> Value:
+    """Shard a model by the function of a strategy. Optimizers stay as they are."""
+    if name == "setup_optimizers":
+        prepared = list(call.values)
+    else:
+        sharded = set_up(run, receiver, shards, call)
+        prepared = [sharded or Unknown(), *call.args[1:]]
     return prepared[0] if len(prepared) == 1 else Sequence(prepared, "tuple")
 
 
@@ -182,7 +197,7 @@ def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Valu
     module = run.settle(call.arg(0, "module") or Unknown())
     enabled = call.arg(1, "enabled") or Const(True)
     given = _argument_node(call, 1, "enabled")
-    known = isinstance(module, ModuleValue) and bool(module.framework) and not call.open
+    known = isinstance(module, ModuleValue) and communicates(run, module) and not call.open
     if not isinstance(module, ModuleValue) or not known or given is None:
         return Context("harmless")
     enabled = run.settle(enabled)
@@ -225,7 +240,7 @@ def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
             modules=(module.id,),
             by_norm=by_norm,
             max_norm=option(norm or Unknown()),
-            collective=by_norm and bool(module.framework),
+            collective=by_norm and communicates(run, module),
         )
     return TensorValue("norm")
 
@@ -258,7 +273,7 @@ def seed(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 @_methods(_FABRICS, "save", "load")
 def save_or_load(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Writes or reads a checkpoint of all ranks. To load changes the state that it gets."""
-    if _shards_by_strategy(run, receiver):
+    if _shards_by_strategy(run, receiver) or sharding_function(run, receiver) is not None:
         run.emit(Collective, call.node, api=f"Fabric.{name}", collective=True)
     if name == "save" or _load_in_place(run, call):
         return Unknown(origin=f"{receiver.origin}.{name}()")

@@ -8,6 +8,7 @@ from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, OptimizerValue
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.context import attributes, is_fsdp1, uses_of_fsdp1
+from fsdplint.migration.frameworks.fabric_names import configures_fabric
 from fsdplint.migration.frameworks.framework_only_files import configures_frameworks_only
 from fsdplint.migration.symbols import CHANGED
 from fsdplint.migration.training import gradients, inner_names
@@ -101,6 +102,7 @@ def _has_fsdp1(program: Program, source: Source) -> bool:
         uses_of_fsdp1(source)
         or _gets_name(program, source)
         or gradients.sums_gradients(program, source)
+        or configures_fabric(source)
     ):
         return True
     return any(
@@ -130,6 +132,8 @@ def _relevant(program: Program, source: Source) -> bool:
     if uses_of_fsdp1(source) and not configures_frameworks_only(program, source):
         return True
     if _gets_name(program, source) or gradients.sums_gradients(program, source):
+        return True
+    if configures_fabric(source):
         return True
     if any(node.attr.value == inner_names.INNER for node in attributes(source)):
         return True

@@ -202,6 +202,11 @@ WRITE_POLICY = (
     "Write the policy where FSDP(...) is called, with classes that are named there: "
     "`auto_wrap_policy=ModuleWrapPolicy({{Block}})`."
 )
+WRITE_PARALLELIZE = (
+    'Write a function that shards a model with `fully_shard`, over `mesh["data_parallel"]`, and give '
+    "it to `ModelParallelStrategy(parallelize_fn=..., data_parallel_size=<all devices>, "
+    "tensor_parallel_size=1)`."
+)
 WRITE_KEYWORDS = "Write the keywords in this call itself; then run this again."
 WRITE_VALUE = (
     "Write the value here as a literal, or as a name that is assigned once in these files; or "

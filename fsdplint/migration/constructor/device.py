@@ -19,6 +19,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.constructor import DEVICE_WITHOUT_MESH
 from fsdplint.migration.constructor import earlier_devices
 from fsdplint.migration.context import Migration, expression, nodes
+from fsdplint.migration.frameworks.fabric_names import is_for_fsdp2
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -307,6 +308,7 @@ def is_set(migration: Migration) -> bool:
         or on_cpu(migration)
         or one_rank(migration)
         or set_by_meshes(migration)
+        or any(map(is_for_fsdp2, migration.sources))  # Fabric sets it
     )
 
 

@@ -4,6 +4,7 @@
 tuple and contexts in a variable hide a use of FSDP1 from the passes of a migration. A migration that is
 blocked is planned once more for the direct form of its files (`planner.make_plan`):
 
+    fabric_strategies  strategies of Fabric
     meaning         the expression that a variable or an element of a display stands for
     relevance       whether an expression has to do with FSDP1
     assignments     several variables in one assignment, and `:=`

@@ -109,7 +109,7 @@ def deepen(direct: DirectForm, depth: Depth) -> bool:
     changed = False
     for _ in range(MAX_ROUNDS):
         edits = _edits_of_round(direct, depth)
-        program = _changed_program(direct, edits) if edits else None
+        program = changed_program(direct, edits) if edits else None
         if program is None:
             return changed
         direct.program, direct.sources = program
@@ -117,7 +117,7 @@ def deepen(direct: DirectForm, depth: Depth) -> bool:
     return changed
 
 
-def _changed_program(
+def changed_program(
     direct: DirectForm, edits: Sequence[Edit]
 ) -> tuple[Program, list[Source]] | None:
     """The part of a program, and its files that use FSDP1, after edits; the pieces get them."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ACCELERATE = "1.7"  # the first with these settings for FSDP2
+LIGHTNING = "2.3"  # the first with a strategy for FSDP2
 TRANSFORMERS = "5.10"  # the first whose TrainingArguments select FSDP2
 
 # Arguments that only FSDP1 has.

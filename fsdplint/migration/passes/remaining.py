@@ -15,6 +15,7 @@ from fsdplint.migration.constructor import (
     unused_policies,
 )
 from fsdplint.migration.context import nodes
+from fsdplint.migration.frameworks.fabric import strategies_left
 from fsdplint.migration.names import FSDP, fsdp1_name
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.state_dicts import (
@@ -28,6 +29,7 @@ from fsdplint.syntax.qualified_names import canonical
 
 def check_program(state: PassState) -> None:
     """Drop unused policies, and block on code that breaks although every use has a rewrite."""
+    state.migration.blockers += strategies_left(state.migration)
     if not state.migration.blockers:
         ambiguous_imports.check_arguments(state.migration)
         unused_policies.rewrite(state.migration)

@@ -1,0 +1,90 @@
+"""The Fabrics that get a strategy for FSDP1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.lightning import FABRIC_UNKNOWN, STRATEGY_LEFT
+from fsdplint.migration.context import Migration
+from fsdplint.migration.frameworks.fabric_names import (
+    NAMES,
+    PARAMETERS,
+    STRATEGIES,
+    strategies_in,
+)
+from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import arguments
+from fsdplint.trace import FrameworkConfigured
+
+
+@dataclass(frozen=True)
+class FabricCall:
+    """A call of Fabric that may get the strategy for FSDP1.
+
+    Attributes:
+        named: its arguments by name.
+        options: its arguments in the runs in which it gets this strategy.
+    """
+
+    source: Source
+    node: cst.Call
+    named: dict[str, cst.Arg]
+    options: list[dict[str, object]]
+
+
+def strategies_left(migration: Migration) -> list[Blocked]:
+    """The blockers of the strategies in some files, which become functions in another form."""
+    return [
+        Blocked(source, node, STRATEGY_LEFT())
+        for source in migration.sources
+        for node in strategies_in(source)
+        if node not in migration.uncalled_nodes
+    ]
+
+
+def fabrics_of(migration: Migration, source: Source, made: cst.BaseExpression) -> list[FabricCall]:
+    """The calls of Fabric that get a strategy.
+
+    made: the call that makes the strategy, or its name in the call of Fabric.
+
+    Raises:
+        Blocked: none is known, or its arguments cannot be read.
+    """
+    found: dict[cst.Call, FabricCall] = {}
+    for event, site in events(migration, "Fabric"):
+        assert isinstance(site.node, cst.Call)
+        named, rest = arguments(site.node, PARAMETERS)
+        given = named.get("strategy")
+        if rest or given is None or not _gets(event, given.value, made):
+            continue
+        one = found.setdefault(site.node, FabricCall(site.source, site.node, named, []))
+        one.options.append(dict(event.options))
+    if not found:
+        raise Blocked(source, made, FABRIC_UNKNOWN())
+    return list(found.values())
+
+
+def events(migration: Migration, api: str) -> Iterator[tuple[FrameworkConfigured, NodeSite]]:
+    """The calls of one of Lightning's classes in all traces."""
+    for trace in full_program(migration.program).traces:
+        for event in trace.of(FrameworkConfigured):
+            site = event.site
+            if event.framework == "lightning" and event.api == api:
+                if isinstance(site, NodeSite) and isinstance(site.node, cst.Call):
+                    yield event, site
+
+
+def is_always_sharded(migration: Migration) -> bool:
+    """Whether each Fabric of a program certainly has the strategy for FSDP1."""
+    chosen = [event.options.get("strategy") for event, _ in events(migration, "Fabric")]
+    return bool(chosen) and all(one in STRATEGIES or one in NAMES for one in chosen)
+
+
+def _gets(event: FrameworkConfigured, given: cst.BaseExpression, made: cst.BaseExpression) -> bool:
+    at = event.strategy
+    return given is made or (isinstance(at, NodeSite) and at.node is made)

@@ -1,0 +1,229 @@
+"""The settings of Fabric that its strategy for FSDP1 reads by itself: devices and precision."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from fsdplint.migration.analysis.variables import definitions
+from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.blockers.lightning import (
+    DEVICES_UNKNOWN,
+    PRECISION_UNKNOWN,
+    PRECISION_UNSUPPORTED,
+    STRATEGY_ARGUMENT,
+)
+from fsdplint.migration.context import Migration, expression
+from fsdplint.migration.frameworks.fabric import FabricCall
+from fsdplint.source.source import Source
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import function_around
+from fsdplint.syntax.layout import descend
+
+# What Fabric makes of the short names of precisions.
+FULL_NAMES = {
+    **{name: f"{name}-true" for name in ("32", "64")},
+    **{"16": "16-mixed", "bf16": "bf16-mixed", "None": "32-true"},
+}
+SUPPORTED = ("32-true", "bf16-mixed", "bf16-true", "16-true")
+BF16_NAMES = ("bf16-mixed", "bf16")
+_TO_HALF = re.compile(  # what gives a model parameters of half precision
+    r"(model|module|net)\w*\.((half|bfloat16)\(\)|to\([^)]*\bb?float16)"
+    r"|torch_dtype=torch\.b?float16|set_default_dtype"
+)
+REJECTED = "the precision 16-mixed raises an error"
+REJECTED_DETAIL = "`ModelParallelStrategy` supports bf16-mixed, bf16-true, 16-true and 32-true."
+_INTEGER = ("int", "len", "device_count")
+
+
+def process_count(migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall) -> str:
+    """The text of the number of processes of a Fabric, where its strategy is made.
+
+    Raises:
+        Blocked: it is not known there.
+    """
+    devices = _devices(migration, source, at, fabric)
+    nodes = _number(migration, source, at, fabric, "num_nodes", "1")
+    if nodes == "1":
+        return devices
+    if devices.isdigit() and nodes.isdigit():
+        return str(int(devices) * int(nodes))
+    return " * ".join(one if _is_factor(one) else f"({one})" for one in (devices, nodes))
+
+
+def _is_factor(text: str) -> bool:
+    return bool(re.fullmatch(r"[\w.]+(\([^()]*\))?", text))
+
+
+def _devices(migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall) -> str:
+    values = {_hashable(options.get("devices", "auto")) for options in fabric.options}
+    if values <= {"auto", "-1", -1}:
+        return f"{migration.torch(source, at)}.cuda.device_count()"
+    if len(values) == 1:
+        (value,) = values
+        if isinstance(value, str) and value.isdigit() and int(value) > 0:
+            return value
+        if isinstance(value, tuple) and len(value) > 0:
+            return str(len(value))
+    return _number(migration, source, at, fabric, "devices", "1")
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return str(value) if isinstance(value, dict) else value
+
+
+def _number(
+    migration: Migration,
+    source: Source,
+    at: cst.CSTNode,
+    fabric: FabricCall,
+    name: str,
+    default: str,
+) -> str:
+    """The text of an argument of Fabric that is a positive integer."""
+    arg = fabric.named.get(name)
+    if arg is None:
+        return default
+    values = {_hashable(options.get(name, ...)) for options in fabric.options}
+    certain = all(isinstance(one, int) and not isinstance(one, bool) for one in values)
+    if any(isinstance(one, int) and one < 1 for one in values):
+        certain = False
+    certain = certain or (
+        values <= {..., *_positive(values)} and _is_integer(fabric.source, arg.value)
+    )
+    if certain and _has_same_value(source, at, fabric, arg.value):
+        return expression(migration, source, arg.value)
+    if certain and len(values) == 1 and ... not in values:
+        return str(values.pop())
+    code = fabric.source.code(arg.value)
+    raise Blocked(source, at, DEVICES_UNKNOWN(code=f"{name}={code}"))
+
+
+def _positive(values: set[object]) -> set[object]:
+    return {one for one in values if isinstance(one, int) and one >= 1}
+
+
+def _is_integer(source: Source, node: cst.BaseExpression, depth: int = 4) -> bool:
+    """Whether an expression of unknown value is certainly an integer."""
+
+    def both(*parts: cst.BaseExpression) -> bool:
+        return all(_is_integer(source, part, depth - 1) for part in parts)
+
+    match node:
+        case cst.Integer():
+            return True
+        case cst.Call():
+            func = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+            return isinstance(func, cst.Name) and func.value in _INTEGER
+        case cst.BooleanOperation():
+            return depth > 0 and both(node.left, node.right)
+        case cst.BinaryOperation():
+            fraction = isinstance(node.operator, cst.Divide)
+            return depth > 0 and not fraction and both(node.left, node.right)
+        case cst.IfExp():
+            return depth > 0 and both(node.body, node.orelse)
+        case cst.Name():
+            return depth > 0 and _is_integer_variable(source, node, depth)
+    return False
+
+
+def _is_integer_variable(source: Source, node: cst.Name, depth: int) -> bool:
+    bindings = bindings_of(source)
+    scope = bindings.owner(bindings.scope_at(node), node.value)
+    targets = scope.others.get(node.value, ()) if scope is not None else ()
+    if any(_annotation(source, target) == "int" for target in targets):
+        return True
+    found = definitions(source, node)
+    return bool(found) and all(_is_integer(source, x.value, depth - 1) for x in found or ())
+
+
+def _annotation(source: Source, target: cst.CSTNode) -> str:
+    param = target if isinstance(target, cst.Param) else source.parent(target)
+    if isinstance(param, cst.Param | cst.AnnAssign) and param.annotation is not None:
+        return source.code(param.annotation.annotation)
+    return ""
+
+
+def _has_same_value(
+    source: Source, at: cst.CSTNode, fabric: FabricCall, node: cst.BaseExpression
+) -> bool:
+    """Whether an argument of Fabric has the same value where the strategy is made."""
+    if source is not fabric.source:
+        return False
+    together = function_around(source, at) is function_around(source, fabric.node)
+    start, end = source.span(at)[0], source.span(fabric.node)[1]
+    bindings = bindings_of(source)
+    for part in descend(node):
+        if not isinstance(part, cst.Name):
+            continue
+        parent = source.parent(part)
+        if isinstance(parent, cst.Attribute) and parent.attr is part:
+            continue
+        scope = bindings.owner(bindings.scope_at(part), part.value)
+        if scope is None:
+            continue  # a name of Python
+        if not together and scope.kind != "module":
+            return False
+        targets = [source.span(target)[0] for target in scope.others.get(part.value, ())]
+        if not together and len(targets) > 1:
+            return False
+        if any(start < target < end for target in targets):
+            return False
+    return True
+
+
+def precision_of(fabric: FabricCall) -> str | None:
+    """The full name of the precision of a Fabric; None if it is chosen at run time."""
+    if "precision" not in fabric.named:
+        return "32-true"
+    values = {str(options.get("precision", ...)) for options in fabric.options}
+    if len(values) != 1 or "Ellipsis" in values:
+        return None
+    (value,) = values
+    return FULL_NAMES.get(value, value)
+
+
+def mixed_precision(
+    migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall
+) -> tuple[str, str, str]:
+    """The text of FSDP1's policy that the strategy makes of the precision of Fabric; "" for none.
+
+    A model that Fabric converts as a whole needs none. If the precision is chosen at run time, the
+    second text is the test for this policy, and the third one the policy where the test is false.
+
+    Raises:
+        Blocked: the strategy for FSDP2 rejects the precision, or it is not known.
+    """
+    if "plugins" in fabric.named:
+        raise Blocked(source, at, STRATEGY_ARGUMENT(name="plugins"))
+    precision = precision_of(fabric)
+    if precision is None:
+        node = fabric.named["precision"].value
+        if not _has_same_value(source, at, fabric, node):
+            raise Blocked(source, at, PRECISION_UNKNOWN(code=fabric.source.code(node)))
+        migration.note(REJECTED, source, at, detail=REJECTED_DETAIL)
+        names = ", ".join(f'"{name}"' for name in BF16_NAMES)
+        text = expression(migration, source, node)
+        other = _full_precision(migration, source, at) or "None"
+        return _policy(migration, source, at, "bfloat16"), f"{text} in ({names})", other
+    if precision not in SUPPORTED:
+        raise Blocked(source, at, PRECISION_UNSUPPORTED(precision=precision))
+    if precision == "bf16-mixed":
+        return _policy(migration, source, at, "bfloat16"), "", ""
+    return (_full_precision(migration, source, at) if precision == "32-true" else ""), "", ""
+
+
+def _full_precision(migration: Migration, source: Source, at: cst.CSTNode) -> str:
+    """The policy that computes in float32; "" where no parameters can be of another type."""
+    texts = (one.text for one in migration.program.sources.values())
+    return _policy(migration, source, at, "float32") if any(map(_TO_HALF.search, texts)) else ""
+
+
+def _policy(migration: Migration, source: Source, at: cst.CSTNode, dtype: str) -> str:
+    name = migration.need(source, "torch.distributed.fsdp", "MixedPrecision", at)
+    torch = migration.torch(source, at)
+    given = (f"{key}_dtype={torch}.{dtype}" for key in ("param", "reduce", "buffer"))
+    return f"{name}({', '.join(given)})"
