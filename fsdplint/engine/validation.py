@@ -167,7 +167,7 @@ class Validation:
         if len(units) == 1:
             if self._completes(base, units[0], refusal):
                 return units
-            self._refuse(units[0], refusal)
+            self._refuse(units[0], self._cause(refusal))
             return []
         if self._culprit in units:
             self._refuse(self._culprit, refusal)
@@ -208,6 +208,17 @@ class Validation:
             sound = one.fix is not None and one.fix.safety is Safety.SAFE and one.fix.group is None
             yield known.moved_back(one.fix) if one.fix is not None and sound else None
 
+    def _cause(self, refusal: Refusal) -> Refusal:
+        """The refusal for the first new error that has no fix, rather than for one that has."""
+        if not isinstance(refusal, Trial) or len(refusal.errors) < 2:
+            return refusal
+        for error, repair in zip(refusal.errors, self._repairs(refusal), strict=True):
+            if repair is None:
+                assert refusal.program is not None
+                known = Known(self.program, self._before, refusal.program)
+                return _trial(known, error, refusal.program, refusal.errors)
+        return refusal
+
     # What is worse ----------------------------------------------------------------------------
 
     def _refusal_of(self, base: list[Unit], units: list[Unit]) -> Refusal | None:
@@ -244,17 +255,9 @@ class Validation:
                 errors.append(one)
             elif before is not None and one.rule.grouped and group_of(before) in migrated:
                 left.append(one)
-        for one in sorted(errors, key=lambda one: _is_named_by(one, errors), reverse=True):
-            old = known.error_behind(one)
-            if old is not None:
-                reason = f"would turn an error that the program has now into {one.rule.code}"
-                text = f"{reason}: {old.message} ({old.rule.code})"
-                yield Trial(text, old.site.location(), Harm.OLD_ERROR, program, errors)
-                continue
-            at = known.place(one.site.location())
-            reason = "would bring an error that the program does not have now"
-            text = f"{reason}: {one.message} ({one.rule.code})"
-            yield Trial(text, at, Harm.NEW_ERROR, program, errors)
+        named = sorted(errors, key=lambda one: _is_named_by(one, errors), reverse=True)
+        for one in named:
+            yield _trial(known, one, program, named)
         for one in left:
             at = known.place(one.site.location())
             text = f"would leave a use of FSDP1: {one.message} ({one.rule.code})"
@@ -315,6 +318,19 @@ class Validation:
             path: one for path, one in applied.sources.items() if path in self.program.sources
         }
         return self._load({Path(path): text for path, text in applied.texts.items()}, sources)
+
+
+def _trial(known: Known, error: Finding, program: Program, errors: Sequence[Finding]) -> Trial:
+    """The refusal of fixes that bring errors, which names one of them."""
+    old = known.error_behind(error)
+    if old is not None:
+        reason = f"would turn an error that the program has now into {error.rule.code}"
+        text = f"{reason}: {old.message} ({old.rule.code})"
+        return Trial(text, old.site.location(), Harm.OLD_ERROR, program, errors)
+    at = known.place(error.site.location())
+    reason = "would bring an error that the program does not have now"
+    text = f"{reason}: {error.message} ({error.rule.code})"
+    return Trial(text, at, Harm.NEW_ERROR, program, errors)
 
 
 def _is_named_by(finding: Finding, others: Sequence[Finding]) -> bool:

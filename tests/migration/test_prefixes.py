@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from forms import migrated, plan
 
+from fsdplint.diagnostics.finding import Safety
+
 MODEL = "import re\nmodel = FSDP(Net())\n"
 REMOVALS = {
     "parts of a name": """
@@ -110,9 +112,6 @@ SEARCHES = {
         inner = [p for p in names[0] if p == "_fsdp_wrapped_module"]
         longer = [n for n in names if "_fsdp_wrapped_module" not in n]
     """,
-    "parts that need not be of a name": """
-        names = [n for n, _ in model.named_parameters() if n != "_fsdp_wrapped_module.weight"]
-    """,
     "a pattern that finds the prefix": """
         PATTERN = re.compile(r"_fsdp_wrapped_module\\.")
         names = [name for name, _ in model.named_parameters() if PATTERN.search(name)]
@@ -169,4 +168,41 @@ def test_a_removal_of_the_prefix_stays(body: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", list(SEARCHES.values()), ids=list(SEARCHES))
 def test_a_search_for_the_prefix_blocks(body: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, MODEL + textwrap.dedent(body))
+    assert any("searches names" in blocker.reason for blocker in found.blockers)
+
+
+COMPARED = """
+use_fsdp = True
+if use_fsdp:
+    head = "_fsdp_wrapped_module.head.weight"
+else:
+    head = "head.weight"
+decay = [p for name, p in model.named_parameters() if name != head]
+blocks = [n for n, _ in model.named_modules() if n.startswith("_fsdp_wrapped_module.blocks.")]
+found = any("_fsdp_wrapped_module.head" in name for name, _ in model.named_parameters())
+"""
+
+
+def test_names_are_compared_without_the_prefix(tmp_path: Path) -> None:
+    text = migrated(tmp_path, MODEL + COMPARED)
+    assert "_fsdp_wrapped_module" not in text
+    assert text.count('"head.weight"') == 2
+    assert 'n.startswith("blocks.")' in text
+    assert 'any("head" in name' in text
+    found, _ = plan(tmp_path, MODEL + COMPARED)
+    assert not found.blockers
+    assert found.safety is Safety.UNSAFE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print([n for n, _ in model.named_modules() if n.startswith("_fsdp_wrapped_module.")])',
+        'print(dict(model.named_parameters())["_fsdp_wrapped_module.head.weight"])',
+        'print([n for n, _ in model.named_parameters() if n == "_fsdp_wrapped_module"])',
+    ],
+    ids=["the prefix alone", "a key", "the name of the prefix"],
+)
+def test_other_uses_of_the_prefix_block(line: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, MODEL + line + "\n")
     assert any("searches names" in blocker.reason for blocker in found.blockers)

@@ -13,6 +13,7 @@ import libcst as cst
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import INNER_NAME_SEARCHED
 from fsdplint.migration.context import Migration, nodes
+from fsdplint.migration.training.compared_names import compare_without_prefix, is_compared
 from fsdplint.migration.training.prefix_reads import PrefixRead, reads_of, text_of
 from fsdplint.source.source import Source
 from fsdplint.syntax.layout import descend
@@ -33,7 +34,9 @@ def check_names(migration: Migration, source: Source) -> None:
             continue
         here = PrefixRead(source, node, text_of(node))
         reads = [here] if _leaves_part_out(here) else reads_of(migration, source, node)
-        if reads is None or not all(map(_takes_off, reads)):
+        if reads is not None and is_compared(reads):
+            compare_without_prefix(migration, source, node)
+        elif reads is None or not all(map(_takes_off, reads)):
             reason = INNER_NAME_SEARCHED(name=INNER)
             migration.blockers.append(Blocked(source, node, reason))
         else:
