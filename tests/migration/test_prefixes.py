@@ -200,8 +200,9 @@ def test_names_are_compared_without_the_prefix(tmp_path: Path) -> None:
         'print([n for n, _ in model.named_modules() if n.startswith("_fsdp_wrapped_module.")])',
         'print(dict(model.named_parameters())["_fsdp_wrapped_module.head.weight"])',
         'print([n for n, _ in model.named_parameters() if n == "_fsdp_wrapped_module"])',
+        'print([n for n in torch.load("w.pt") if n != "_fsdp_wrapped_module.head.weight"])',
     ],
-    ids=["the prefix alone", "a key", "the name of the prefix"],
+    ids=["the prefix alone", "a key", "the name of the prefix", "names of a file"],
 )
 def test_other_uses_of_the_prefix_block(line: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, MODEL + line + "\n")

@@ -18,6 +18,7 @@ import libcst as cst
 from fsdplint.migration.context import Migration
 from fsdplint.migration.training.prefix_reads import PrefixRead
 from fsdplint.source.source import Source
+from fsdplint.syntax.enclosing import function_around
 
 PREFIX = "_fsdp_wrapped_module."
 NOTE = "names are compared without FSDP1's prefix"
@@ -26,11 +27,25 @@ DETAIL = (
     "of FSDP1, and equals one of FSDP2."
 )
 METHODS = ("startswith", "endswith")
+OF_MODELS = {"named_parameters", "named_modules", "named_buffers", "named_children"}
+OF_FILES = {"load", "load_file", "safe_open", "state_dict", "load_state_dict"}
 
 
 def is_compared(reads: Iterable[PrefixRead]) -> bool:
-    """Whether all reads compare a name with a text that is more than the prefix."""
-    return all(_rest(read.text) and _compares(read) for read in reads)
+    """Whether all reads compare a model's names with a text that is more than the prefix."""
+    return all(_rest(read.text) and _compares(read) and _has_names(read) for read in reads)
+
+
+def _has_names(read: PrefixRead) -> bool:
+    """Whether the code around a read asks a model for names, and no file or state."""
+    around = function_around(read.source, read.node) or read.source.tree
+    parts = (
+        node.attr.value if isinstance(node, cst.Attribute) else node.value
+        for node in read.source.descend(around)
+        if isinstance(node, cst.Attribute | cst.Name)
+    )
+    found = {part for part in parts if isinstance(part, str)}
+    return bool(found & OF_MODELS) and not found & OF_FILES
 
 
 def compare_without_prefix(migration: Migration, source: Source, node: cst.SimpleString) -> None:

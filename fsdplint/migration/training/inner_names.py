@@ -34,13 +34,13 @@ def check_names(migration: Migration, source: Source) -> None:
             continue
         here = PrefixRead(source, node, text_of(node))
         reads = [here] if _leaves_part_out(here) else reads_of(migration, source, node)
-        if reads is not None and is_compared(reads):
+        if reads is not None and all(map(_takes_off, reads)):
+            migration.note(f"names no longer contain `{INNER}`, so removing it has no effect")
+        elif reads is not None and is_compared(reads):
             compare_without_prefix(migration, source, node)
-        elif reads is None or not all(map(_takes_off, reads)):
+        else:
             reason = INNER_NAME_SEARCHED(name=INNER)
             migration.blockers.append(Blocked(source, node, reason))
-        else:
-            migration.note(f"names no longer contain `{INNER}`, so removing it has no effect")
 
 
 def _takes_off(read: PrefixRead) -> bool:
