@@ -73,6 +73,23 @@ def outcome_by_default(run: Run, condition: Condition) -> bool | None:
     return outcome(condition, known[0]) if known else None
 
 
+def is_none_by_assumption(run: Run, value: Value | None) -> bool:
+    """Whether a value is None because a run assumes that a setting is None which need not be.
+
+    No default says that it is: `if policy is None: return None` may only be cautious.
+    """
+    if not isinstance(value, Const) or value.value is not None:
+        return False
+    asked = run.decisions.questions
+    tests = [asked[key] for key in value.decided_by if key in asked]
+    return any(
+        test.condition.relation == "is None"
+        and test.answer
+        and outcome_by_default(run, test.condition) is not True
+        for test in tests
+    )
+
+
 def is_flag(run: Run, value: Value) -> bool:
     """Whether a value is an argument of the command line that can only be True or False."""
     parsed, _, name = value.origin.rpartition(".") if isinstance(value, Unknown) else ("", "", "")

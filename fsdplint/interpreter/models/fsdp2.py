@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter import gradient_writes, plain_modules
+from fsdplint.interpreter.argument_values import is_none_by_assumption
 from fsdplint.interpreter.decided_values import try_other_shardings
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.ignored_parameters import ignored_modules, note_ignored
@@ -98,8 +99,7 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         call.node,
         module=modules[0].id,
         group=tuple(m.id for m in modules) if isinstance(target, Sequence) else (),
-        options={key: option(value) for key, value in call.kwargs.items() if key != "module"}
-        | ({"**": "?"} if call.open else {}),
+        options=_options(run, call),
         positional=tuple(option(value) for value in call.args[1:]),
         mesh=mesh.id if mesh.is_whole else "",
         whole_mesh=mesh.id,
@@ -115,6 +115,16 @@ def fully_shard(run: Run, name: str, call: Call) -> Value:
         if key in ARGUMENTS:
             _emit_newer_api(run, f"fully_shard.{key}", modules[0], call)
     return modules[0] if not isinstance(target, Sequence) else target
+
+
+def _options(run: Run, call: Call) -> dict[str, object]:
+    """The options of `fully_shard`; "?" for one that is not known."""
+    known = {
+        key: "?" if is_none_by_assumption(run, value) else option(value)
+        for key, value in call.kwargs.items()
+        if key != "module"
+    }
+    return known | ({"**": "?"} if call.open else {})
 
 
 @function(f"{FSDP}.register_fsdp_forward_method")
