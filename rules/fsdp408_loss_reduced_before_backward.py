@@ -182,8 +182,8 @@ def _scaled_backward(trace: Trace, event: GradientScaled) -> BackwardRun | None:
         if isinstance(later, OptimizerStepped):
             break
         if isinstance(later, Collective):
-            if event.by_ranks and "reduce" in later.api and later.index < event.index:
-                return None  # it may be of the gradients
+            if event.by_ranks and _may_reduce_gradients(later) and later.index < event.index:
+                return None
         elif not isinstance(later, GradientScaled) or not (later.by_total or later.by_ranks):
             return None
     return backward
@@ -199,6 +199,10 @@ def _sets_own_factor(trace: Trace) -> bool:
     return any(event.api.endswith(("divide_factor", "comm_hook")) for event in used)
 
 
+def _may_reduce_gradients(event: Event) -> bool:
+    return isinstance(event, Collective) and "reduce" in event.api and not event.of_metric
+
+
 def _scaled_afterwards(trace: Trace, backward: BackwardRun) -> bool:
     """Whether the program or unknown code may scale the gradients before the next step."""
     scaled = False
@@ -206,6 +210,6 @@ def _scaled_afterwards(trace: Trace, backward: BackwardRun) -> bool:
         if isinstance(event, OptimizerStepped):
             break
         scaled = not isinstance(event, BackwardRun) and (
-            scaled or isinstance(event, Escaped) or "reduce" in getattr(event, "api", "")
+            scaled or isinstance(event, Escaped) or _may_reduce_gradients(event)
         )
     return scaled

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.torch_values import ParametersOf, RankChoice, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    RankChoice,
+    RankValue,
+    ShardTensor,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -34,6 +40,8 @@ _METHODS = _KEEPS | frozenset(
     "bfloat16 clone contiguous cpu cuda detach double float half item requires_grad_ to "
     "type".split()
 )
+# Methods that count elements, dimensions or bytes.
+_COUNTS = frozenset(("dim", "element_size", "ndimension", "nelement", "numel"))
 # Methods that reduce all elements of a tensor, if they get no arguments.
 _REDUCES = frozenset(("amax", "amin", "max", "mean", "min", "norm", "std", "sum", "var"))
 # Functions of torch whose first argument is the size, and those that copy a number.
@@ -45,7 +53,9 @@ def is_dimensionless(value: Value | None) -> bool:
     """Whether a value is certainly a number, or a tensor without dimensions."""
     if isinstance(value, Const):
         return type(value.value) in (int, float)
-    return isinstance(value, Unknown | TensorValue) and value.dimensionless
+    if not isinstance(value, Unknown | TensorValue):
+        return False
+    return value.dimensionless or value.number
 
 
 def is_one(value: Value | None) -> bool:
@@ -80,9 +90,11 @@ def _returns_number(function: Value, call: Call) -> bool:
             return True
         return function.name in _OF_NUMBERS and all(map(is_number, call.values))
     if isinstance(function, Method):
-        return function.name == "item" and isinstance(function.receiver, TensorValue | ParametersOf)
+        tensor = isinstance(function.receiver, TensorValue | ParametersOf | ShardTensor)
+        return tensor and function.name in ("item", *_COUNTS)
     if isinstance(function, Unknown) and function.owner is not None and not call.values:
-        return function.owner.parts.get("item") is function
+        parts = function.owner.parts
+        return any(parts.get(name) is function for name in ("item", "nelement", "numel"))
     return False
 
 

@@ -163,7 +163,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         if method is not None and (owner or function.part_of is not None):
             if function.owner is not None:
                 return method(run, run.settle(function.owner), name, call)
-        if name == "full_tensor":
+        if name == "full_tensor" and not call.args:
             tensors.gather_unseen(run, function, call.node)
         if function.part_of is not None:
             return _call_within(run, function, call)

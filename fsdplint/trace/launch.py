@@ -206,6 +206,11 @@ class Collective(Event):
     wrong: str = unrecorded("torch refuses it, or uses of a list are not recorded", default="")
     labels_from_zero: Site | None = unrecorded("uses of a tensor are not recorded", default=None)
 
+    @property
+    def of_metric(self) -> bool:
+        """Whether its tensor is certainly a loss or a metric, and no parameter or gradient."""
+        return self.of_output or self.few_elements
+
 
 @event
 class AsyncResultRead(Event):

@@ -88,6 +88,12 @@ fully_shard(model)
         (UNSEEN, "model.lm_head.weight.grad.full_tensor()"),
         (UNSEEN, "model.layers[3].attn.q_proj.bias.data.full_tensor()"),
         (UNSEEN, "model.bias.full_tensor()"),
+        (UNSEEN, "model.layers[3].attn.gates.full_tensor()"),
+        (UNSEEN, "[layer.attn.gates for layer in model.layers][0].full_tensor()"),
+        (
+            UNSEEN,
+            "gates = [layer.attn.gates for layer in model.layers]\n    [g.full_tensor() for g in gates]",
+        ),
         (UNSEEN, "dict(model.named_parameters())['lm_head.weight'].full_tensor()"),
     ],
 )
@@ -112,7 +118,7 @@ PART = PLAIN.replace("model(torch", "fully_shard(model.layers)\nmodel(torch")
         (PART, "model.head.weight.full_tensor()"),
         (UNSEEN.replace("fully_shard(model)", ""), "model.lm_head.weight.full_tensor()"),
         (OWN.replace("fully_shard(model)", "fully_shard(model.inner)"), "model.scale.full_tensor()"),
-        (UNSEEN, "model.tracker.full_tensor()"),
+        (UNSEEN, "model.tracker.full_tensor('loss')"),
         (SHARDED, "model.head.weight.to_local()"),
         (SHARDED, "print(model.head.weight.shape)"),
     ],

@@ -68,6 +68,8 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
         unsynchronized=_modules_in_no_sync(run),
         perhaps_unsynchronized=_modules_perhaps_in_no_sync(run),
     )
+    if not call.values and isinstance(receiver, Unknown | TensorValue):
+        receiver.few_elements = True  # torch accepts no other loss without a gradient for it
     gathered_rows.note_backward(run, receiver, event)
     second_order.note_backward(run, receiver, event)
     repeated_totals.note_backward(run, receiver, event)

@@ -54,7 +54,6 @@ MOVING = ("cuda", "to")  # they may give a tensor on another device
 # Attributes by which code distinguishes a DTensor from a plain tensor.
 OF_DTENSORS = {"full_tensor", "to_local", "_local_tensor", "placements", "device_mesh", "_spec"}
 # Attributes of a parameter that are sharded like it.
-OF_PARAMETERS = {"data", "grad"}
 # Arguments with which a reduction still covers all elements.
 _PLAIN_ARGUMENTS = {"p", "ord", "dtype", "input"}
 
@@ -181,22 +180,13 @@ def gather(run: Run, value: Value, node: cst.CSTNode) -> None:
 
 
 def gather_unseen(run: Run, function: Unknown, node: cst.CSTNode) -> None:
-    """`full_tensor()` of the weight or bias of a layer of unknown class."""
-    value = function.owner
-    while value is not None and _name(value) in OF_PARAMETERS:
-        value = value.owner
-    if value is None or _name(value) not in {"weight", "bias"}:
-        return
-    model = value.part_of or (run.settle(value.owner) if value.owner is not None else None)
+    """`full_tensor()` of a parameter of a part of unknown class, which a plain tensor lacks."""
+    value: Value | None = function.owner
+    while isinstance(value, Unknown) and value.part_of is None:
+        value = run.settle(value.owner) if value.owner is not None else None
+    model = value.part_of if isinstance(value, Unknown) else value
     if isinstance(model, ModuleValue):
         gather(run, ParametersOf((model,), moved=True), node)  # it may be
-
-
-def _name(value: Unknown) -> str:
-    """The name of the attribute that a value was read from."""
-    parts = value.owner.parts if value.owner is not None else {}
-    named = (name for name, part in parts.items() if part is value)
-    return next(named, value.origin.rpartition(".")[2])
 
 
 @method("ShardTensor", "to_local")

@@ -216,7 +216,7 @@ def reduced_by_hand(trace: Trace, modules: Container[str] | None = None) -> bool
         elif isinstance(event, OptimizerStepped):
             after_backward = False
         elif after_backward and isinstance(event, Collective) and "reduce" in event.api:
-            if event.of_output or event.few_elements:
+            if event.of_metric:
                 continue
             if modules is None or not event.gradient_of:
                 return True

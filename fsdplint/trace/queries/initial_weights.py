@@ -190,8 +190,7 @@ def replaces_weights(event: Event, family: set[str]) -> bool:
 
 def sends_tensors(event: Collective) -> bool:
     """Whether a collective may give all ranks the weights of one, and not only a metric."""
-    metric = event.few_elements or event.of_output
-    return not metric and event.api.rpartition(".")[2] in SENDING
+    return not event.of_metric and event.api.rpartition(".")[2] in SENDING
 
 
 def were_equal(trace: Trace, family: set[str]) -> bool:

@@ -153,7 +153,7 @@ def _exchanges(trace: Trace, started: Event) -> bool:
     for event in trace.after(started, Collective, Loaded, StateLoaded):
         if not isinstance(event, Collective):
             return True
-        if event.api not in _WITHOUT_TENSORS and not (event.of_output or event.few_elements):
+        if event.api not in _WITHOUT_TENSORS and not event.of_metric:
             return True
     return False
 
@@ -173,6 +173,6 @@ def _follows_backward(trace: Trace, step: OptimizerStepped) -> bool:
     for event in trace.before(step, BackwardRun, Collective):
         if isinstance(event, BackwardRun):
             after = True
-        elif isinstance(event, Collective) and not (event.of_output or event.few_elements):
+        elif isinstance(event, Collective) and not event.of_metric:
             after = False
     return after
