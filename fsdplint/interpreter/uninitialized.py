@@ -26,7 +26,16 @@ from fsdplint.interpreter.values import (
     Value,
 )
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Called, Event, GradMode, Loaded, Sharding, StateLoaded, WeightsSet
+from fsdplint.trace import (
+    Called,
+    Escaped,
+    Event,
+    GradMode,
+    Loaded,
+    Sharding,
+    StateLoaded,
+    WeightsSet,
+)
 
 # Functions that initialise nothing, and methods of modules and parameters that initialise nothing.
 READING_FUNCTIONS = (
@@ -153,5 +162,16 @@ def _is_certain(run: Run, module: ModuleValue, event: Called) -> bool:
     site = event.site
     if not isinstance(site, NodeSite) or is_in_try(run.source, site.node):
         return False
-    sharded = sharding_inside(run, module) is Sharding.FSDP2
-    return sharded and not run.trace.family_escaped(module.id)
+    return sharding_inside(run, module) is Sharding.FSDP2 and _is_in_sight(run, module)
+
+
+def _is_in_sight(run: Run, module: ModuleValue) -> bool:
+    """Whether no code out of sight got the module since its parameters have new memory.
+
+    Values that code out of sight gave them before are lost.
+    """
+    trace, family = run.trace, run.trace.family(module.id)
+    if not trace.complete or not all(trace.modules[one].children_known for one in family):
+        return False
+    since = trace.events[run.emptied_at :]
+    return not any(isinstance(one, Escaped) and one.module in family for one in since)
