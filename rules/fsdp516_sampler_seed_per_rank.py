@@ -17,8 +17,8 @@ class SamplerSeedPerRank(Rule):
     and the sampler shuffles.
 
     A check without a run also finds the rank's part of an order that each rank draws with a seed of its own:
-    `torch.randperm(n, generator=generator)[rank::world_size]`, or `order[rank * size : (rank + 1) * size]`. This may
-    be in a sampler of the program. It also finds `random_split` of a dataset that all ranks have, with a seed of
+    `torch.randperm(n, generator=generator)[rank::world_size]`, `order[rank * size : (rank + 1) * size]`, or
+    `order[position + rank]`. This may be in a sampler of the program. It also finds `random_split` of a dataset that all ranks have, with a seed of
     each rank: the ranks then train on samples that others hold out for validation. And it finds a `DistributedSampler`
     over a list, or over a dataset that holds one, that each rank has shuffled (`random.shuffle(files)`) with such a seed.
 

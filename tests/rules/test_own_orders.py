@@ -60,6 +60,20 @@ def found(tmp_path: Path, body: str) -> bool:
         "np.random.seed(rank)\norder = np.random.permutation(64)[rank::world]",
         "order = torch.randperm(64, generator=own).tolist()[rank::world]",
         "order = Batches(rank, world)(epoch, True)",
+        "whole = torch.randperm(64, generator=own)\n"
+        "order = torch.tensor([whole[i] for i in range(rank, 64, world)])",
+        "whole = torch.randperm(64, generator=own)\n"
+        "order = torch.stack([whole[i + rank] for i in range(0, 64, world)])",
+        "whole, at, picked = torch.randperm(64, generator=own), 0, []\n"
+        "while at + world <= len(data):\n"
+        "    picked.append(whole[at + rank])\n"
+        "    at += world\n"
+        "order = torch.stack(picked)",
+        "whole, picked = torch.randperm(64, generator=own), []\n"
+        "for at in range(0, 64, world):\n"
+        "    window = whole[at : at + world]\n"
+        "    picked.append(window[rank])\n"
+        "order = torch.stack(picked)",
     ],
 )
 def test_an_order_of_each_rank(tmp_path: Path, body: str) -> None:
@@ -78,6 +92,12 @@ def test_an_order_of_each_rank(tmp_path: Path, body: str) -> None:
         "order = order[rank::world]",
         "order = torch.randint(64, (64,), generator=own)[rank::world]",
         "order = Batches(rank, world)(epoch, False)",
+        "whole = torch.randperm(64, generator=same)\n"
+        "order = torch.tensor([whole[i] for i in range(rank, 64, world)])",
+        "whole = torch.randperm(64, generator=own)\n"
+        "order = torch.tensor([whole[i] for i in range(0, 64, world)])",
+        "whole = torch.randperm(64, generator=own)\n"
+        "order = torch.stack([whole[at : at + world][0] for at in range(0, 64, world)])",
     ],
 )
 def test_other_orders(tmp_path: Path, body: str) -> None:

@@ -91,7 +91,9 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
         own_shuffles.note_slice(run, value, found)
     one = node.slice[0].slice if len(node.slice) == 1 else None
     if isinstance(one, cst.Slice) and one.lower is not None and one.upper is not None:
-        return found if one.step is not None else window(run, value, found, selection.bounds)
+        found = found if one.step is not None else window(run, value, found, selection.bounds)
+    if selection.is_slice and _is_own_order(value) and isinstance(found, Unknown):
+        found.own_order = True  # a part of it
     return found
 
 
@@ -138,6 +140,8 @@ def _selection(run: Run, node: cst.Subscript, value: Value) -> _Selection:
         if isinstance(item.slice, cst.Index):
             found.indices.append(run.eval(item.slice.value))
             found.local = found.local or local_of(found.indices[-1])
+            if _is_own_order(value) and _is_at_rank(run, found.indices[-1]):
+                run.emit(PickedByRank, node, own_order=True)
             continue
         found.is_slice = True
         bounds = found.bounds = _bounds(run, item.slice, node, value)
@@ -231,7 +235,19 @@ def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript, value: Value) -> l
     values = [run.eval(bound) for bound in bounds]
     note_selection(run, node, values)
     if any(depends_on_rank(bound) for bound in values):
-        own_order = isinstance(value, Unknown) and value.own_order and is_distinct(values[0])
-        own_order = own_order and local_of(value) is not None
+        own_order = _is_own_order(value) and is_distinct(values[0])
         run.emit(PickedByRank, node, own_order=own_order)
     return values
+
+
+def _is_own_order(value: Value) -> bool:
+    """Whether a value is certainly a random order that each rank draws for itself."""
+    return isinstance(value, Unknown) and value.own_order and local_of(value) is not None
+
+
+def _is_at_rank(run: Run, index: Value) -> bool:
+    """Whether an index is the number of the rank, perhaps added to a position."""
+    if is_distinct(index) or (index in run.rank_sums and not run.decisions.single_rank):
+        return True
+    local = local_of(index)
+    return local is not None and local.position
