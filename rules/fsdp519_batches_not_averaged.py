@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.diagnostics.wording import names
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Called, Event, SamplerBuilt, Trace
+from fsdplint.trace import (
+    Called,
+    ContextParallel,
+    Event,
+    SamplerBuilt,
+    TensorParallel,
+    Trace,
+)
+from fsdplint.trace.queries.batches_of_groups import BatchesOfGroup, batches_of_groups
 from fsdplint.trace.queries.common import class_name
 from fsdplint.trace.queries.unaveraged_batches import (
     Unaveraged,
@@ -28,6 +36,10 @@ class BatchesNotAveraged(Rule):
     nothing in the program uses these dimensions. A program that sends data between ranks, reduces gradients by
     hand, makes DTensors of its inputs, or has a mesh for another kind of parallelism is not reported. A real run
     shows samplers only.
+
+    Also finds data that the position in a dimension chooses (`mesh["tp"].get_local_rank()`), and data of each of all
+    ranks, if tensor parallelism or `context_parallel` goes over this dimension, whatever the mesh of FSDP is. A
+    dimension that `_flatten` made of several stands for these.
 
     Also finds such a model whose input is a part of each sample, as with context parallelism: the position in
     another dimension chooses `tokens.chunk(size, dim=1)[position]`, and nothing adds up the gradients along this dimension.
@@ -70,6 +82,11 @@ class BatchesNotAveraged(Rule):
                 seen.add(at.site)
                 yield self._finding(trace, found)
 
+        for group in batches_of_groups(trace):
+            if group.trained.site not in seen:
+                seen.add(group.trained.site)
+                yield self._of_group(group)
+
         for call, shard, split in unaveraged_parts(trace):
             if shard.site not in seen:
                 seen.add(shard.site)
@@ -85,9 +102,26 @@ class BatchesNotAveraged(Rule):
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
         """Whether a trace shards over more of the mesh there, or does not split over all ranks."""
-        found = finding.events[0]
+        found, *others = finding.events
+        for parallel in others:
+            if isinstance(parallel, ContextParallel):
+                return any(one.site == parallel.site for one in trace.of(ContextParallel))
         same = [one for one in trace if type(one) is type(found) and one.site == found.site]
         return any(_contradicts(one, found) for one in same)
+
+    def _of_group(self, found: BatchesOfGroup) -> Finding:
+        tensor = isinstance(found.parallel, TensorParallel)
+        kind = "tensor parallelism" if tensor else "context parallelism"
+        finding = self.finding(
+            found.trained,
+            f"the position in {names(found.dimensions, 'dimension')} chooses the data of a rank, but the ranks along it "
+            f"compute together by {kind} and need the same",
+            help="Split the data by the position in the data-parallel dimensions alone.",
+            because=[(found.parallel, kind)],
+        )
+        if found.data is not None:
+            finding.related = (*finding.related, (found.data, "each rank gets its own data here"))
+        return finding
 
     def _finding(self, trace: Trace, found: Unaveraged) -> Finding:
         over = names(found.dimensions, "dimension")

@@ -10,6 +10,7 @@ from fsdplint.trace import (
     Collective,
     ColumnsCompared,
     ColumnsViewed,
+    ContextParallel,
     CounterReadEarly,
     DataEscaped,
     EntryNeverSaved,
@@ -28,6 +29,7 @@ from fsdplint.trace import (
     LoaderIterated,
     LoaderLeft,
     MeansSummed,
+    MeshFlattened,
     MethodRegistered,
     ModuleBuilt,
     ModuleCopied,
@@ -67,10 +69,11 @@ DECISIVE = (
 # gets a parent.
 KEEPS_STRUCTURE = {
     AsyncResultRead, BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed,
-    CounterReadEarly, EntryNeverSaved,
+    ContextParallel, CounterReadEarly, EntryNeverSaved,
     DataEscaped, EpochSet, ErrorCaught, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed,
     GroupOptionSet,
     HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,
+    MeshFlattened,
     ModuleBuilt, OptimizerBuilt, OptimizerStepped,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,

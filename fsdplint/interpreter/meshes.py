@@ -51,13 +51,20 @@ def mesh_of(run: Run, value: Value | None) -> Mesh:
     return Mesh(name, () if "?" in dims else dims, is_whole=True, has_all_ranks=has_all_ranks)
 
 
+def whole_of(value: LibraryObject) -> LibraryObject:
+    """The mesh that a mesh is a part of, or the mesh itself."""
+    whole = value.get("whole")
+    return whole_of(whole) if isinstance(whole, LibraryObject) else value
+
+
 def has_all_ranks(run: Run, mesh: Mesh, names: tuple[str, ...]) -> bool:
     """Whether some dimensions of a mesh have all ranks: it has no others of more than one rank."""
     built = [one for one in run.trace.of(MeshBuilt) if one.mesh == mesh.id]
     if mesh.has_all_ranks or not built or len(built[-1].shape) != len(built[-1].dim_names):
         return mesh.has_all_ranks
     sizes = zip(built[-1].dim_names, built[-1].shape, strict=True)
-    return all(size == 1 for name, size in sizes if name not in names)
+    used = {one for name in names for one in run.flattened.get((mesh.id, name), (name,))}
+    return all(size == 1 for name, size in sizes if name not in used)
 
 
 def note_group(run: Run, mesh: Mesh, names: tuple[str, ...], group: Value) -> None:

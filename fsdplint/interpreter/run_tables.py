@@ -107,6 +107,8 @@ class DataTables:
         self.has_rank_data = False  # see `shared_draws`
         self.probe: Any = None  # of a dataset: see `data_probes`
         self.shared_draws: set[NodeSite] = set()
+        # the dimensions that `_flatten` made one of, by the mesh and the name of this one
+        self.flattened: dict[tuple[str, str], tuple[str, ...]] = {}
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
         self.padded: dict[Value, int] = {}  # padded tensors, with the dimension of their length

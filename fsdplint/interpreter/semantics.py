@@ -30,6 +30,7 @@ from fsdplint.interpreter.models import (
     data,
     dataclass_objects,
     datasets,
+    device_meshes,
     distributed,
     event_loops,
     frameworks,
@@ -83,9 +84,10 @@ CONSTRUCTS = (
 )  # fmt: skip
 MODELS = (
     accessors, adapters, attribute_access, backward, checkpoint, commands, containers,
-    context_stacks, copies, data, dataclass_objects, datasets, distributed, event_loops, frameworks,
-    fsdp1, fsdp2, functional_collectives, gradient_scaling, hook_registration, instantiation,
-    iterators, launcher, library_modules, mixed_operations, model_parallel, module_methods,
+    context_stacks, copies, data, dataclass_objects, datasets, device_meshes, distributed,
+    event_loops, frameworks, fsdp1, fsdp2, functional_collectives, gradient_scaling,
+    hook_registration, instantiation, iterators, launcher, library_modules, mixed_operations,
+    model_parallel, module_methods,
     module_paths, module_wrappers, named_in_settings, namespaces, nn, optim, own_dicts,
     parameter_ids, pretrained, process_groups, processes, python, randomness, ray_workers, records,
     removals, schedulers, state_dicts, state_loading, tensor_creation, tensor_memory,

@@ -144,6 +144,17 @@ class MeshBuilt(Event):
 
 
 @event
+class MeshFlattened(Event):
+    """`mesh["a", "b"]._flatten(name)`: some dimensions of a whole mesh are one with a new name."""
+
+    kind: ClassVar[str] = "mesh-flattened"
+    static_only: ClassVar[str] = "a record has the ranks of each mesh"
+    mesh: str = ""
+    name: str = ""
+    dims: tuple[str, ...] = ()
+
+
+@event
 class Seeded(Event):
     """The random generator of torch, which makes initial weights, was seeded.
 

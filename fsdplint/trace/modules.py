@@ -221,6 +221,19 @@ class TensorParallel(Event):
 
 
 @event
+class ContextParallel(Event):
+    """`context_parallel(mesh, buffers=...)`: the ranks compute on parts of the same sequences.
+
+    whole_mesh, dims: as for `Sharded`.
+    """
+
+    kind: ClassVar[str] = "context-parallel"
+    static_only: ClassVar[str] = "inputs are not compared"
+    whole_mesh: str = ""
+    dims: tuple[str, ...] = ()
+
+
+@event
 class Checkpointed(Event):
     """Activation checkpointing was applied to a module (or to its children)."""
 

@@ -15,20 +15,17 @@ from fsdplint.interpreter import (
     repeated_totals,
 )
 from fsdplint.interpreter.collective_arguments import wrong_argument
-from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.meshes import (
     GroupRanks,
-    mesh_of,
-    note_group,
     ranks_of_group,
     waits_for_others,
 )
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.process_groups import note_use
 from fsdplint.interpreter.models.randomness import note_weights_set
-from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.own_sizes import gathers_own_sizes, has_own_size
 from fsdplint.interpreter.position_tests import is_for_members, tested_position
 from fsdplint.interpreter.rank_agreement import forget_rank, note_agreement, note_sum_of_one_rank
@@ -37,15 +34,11 @@ from fsdplint.interpreter.ranks import note_rank_use
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
 from fsdplint.interpreter.torch_values import (
-    MeshPosition,
-    MeshSize,
-    RankChoice,
     RankValue,
     ShardTensor,
     StateValue,
     TensorValue,
 )
-from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -62,7 +55,6 @@ from fsdplint.trace import (
     Collective,
     DeviceSet,
     JoinUsed,
-    MeshBuilt,
     Ranks,
 )
 
@@ -133,50 +125,6 @@ def get_local_rank(run: Run, name: str, call: Call) -> Value:
 def current_device(run: Run, name: str, call: Call) -> Value:
     """The device number of the process, which is unique among the ranks of a machine."""
     return Unknown(origin=f"{name}()", by_process=True)
-
-
-@method("LibraryObject", "get_local_rank", "get_coordinate")
-def place_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    origin = run.text(call.node)
-    mesh = mesh_of(run, receiver)
-    if mesh.has_all_ranks and name == "get_local_rank":
-        return RankValue("global")
-    given = constant(call.arg(0, "mesh_dim"))
-    dims = (given,) if isinstance(given, str) else mesh.dims
-    if name == "get_local_rank" and len(dims) == 1 and mesh.id and not call.open:
-        return MeshPosition(origin, by_process=True, mesh=mesh.id, dimension=str(dims[0]))
-    return Unknown(origin=origin, by_process=True)
-
-
-@method("LibraryObject", "get_rank")
-def rank_in_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    """`mesh.get_rank()`, the number of the rank among all, also for a part of a mesh."""
-    return RankValue("global") if mesh_of(run, receiver).id else unknown_result(call)
-
-
-@method("LibraryObject", "get_group")
-def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    """`mesh["dp"].get_group()`, which a collective can get."""
-    mesh = mesh_of(run, receiver)
-    group = unknown_result(call, run.text(call.node))
-    known = bool(mesh.id and mesh.dims) and not call.open
-    name = constant(call.arg(0, "mesh_dim"))
-    names = (name,) if isinstance(name, str) else mesh.dims
-    if known and isinstance(group, Unknown) and not (mesh.is_whole and len(names) != 1):
-        note_group(run, mesh, names, group)
-    return group
-
-
-@method("LibraryObject", "size")
-def size_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    whole = mesh_of(run, receiver).is_whole and not (call.values or call.open)
-    origin = run.text(call.node)
-    if whole:
-        return MeshSize(origin)
-    size, mesh = unknown_result(call, origin), mesh_of(run, receiver)
-    if len(mesh.dims) == 1 and not (call.values or call.open):
-        repeated_totals.note_size(run, mesh.id, mesh.dims[0], size)
-    return size
 
 
 @function(f"{DIST}.algorithms.Join", f"{DIST}.algorithms.join.Join")
@@ -316,64 +264,6 @@ def _sent(run: Run, item: Value, depth: int = 0) -> Value:
         sent = {key: _sent(run, part, depth + 1) for key, part in item.items.items()}
         return replace(item, items=sent, empty_elsewhere=False)
     return item
-
-
-@function(f"{DIST}.device_mesh.init_device_mesh", f"{DIST}.init_device_mesh")
-def device_mesh(run: Run, name: str, call: Call) -> Value:
-    kind = constant(call.arg(0, "device_type"))
-    shape = call.arg(1, "mesh_shape")
-    names = call.kwargs.get("mesh_dim_names")
-    sizes = [_size(run, v) for v in shape.items] if isinstance(shape, Sequence) else []
-    known = isinstance(shape, Sequence) and not shape.open and not call.shifted
-    dims = [constant(v) for v in names.items] if isinstance(names, Sequence) else ["?"]
-    if (names is None or is_none(names)) and not call.open:
-        dims = []
-    mesh = run.new_id("mesh")
-    run.emit(
-        MeshBuilt,
-        call.node,
-        mesh=mesh,
-        device_type=kind if isinstance(kind, str) else _prefix(call.arg(0, "device_type")),
-        shape=tuple(s if isinstance(s, int) else None for s in sizes) if known else (),
-        dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
-        overridden=_keys(run.settle(call.kwargs.get("backend_override") or Unknown())),
-        shapes_differ=_differs(run, shape),
-    )
-    made = LibraryObject(
-        name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
-    )
-    return with_keys(made, tuple(keys_of(shape)) if shape is not None else ())
-
-
-def _size(run: Run, value: Value) -> object:
-    """A size of a mesh. A setting that a test has decided need not have its default."""
-    value = run.settle(value)
-    if isinstance(value, Unknown) and value.origin:
-        if any(entry.key.startswith(value.origin) for entry in run.guards):
-            return None
-    return constant(value)
-
-
-def _keys(value: Value) -> tuple[object, ...]:
-    """The keys of a dict; empty if it may have others."""
-    return tuple(value.items) if isinstance(value, Dict) and not value.open else ()
-
-
-def _differs(run: Run, shape: Value | None) -> bool:
-    """Whether a shape, or a size in it, is certainly another one on some ranks."""
-    value = run.settle(shape) if shape is not None else Unknown()
-    sizes = [run.settle(item) for item in value.items] if isinstance(value, Sequence) else []
-    return any(
-        isinstance(one, RankValue) or (isinstance(one, RankChoice) and one.test is not None)
-        for one in (value, *sizes)
-    )
-
-
-def _prefix(value: Value | None) -> str | None:
-    """The known prefix of a computed device type: "cuda:" of `f"cuda:{rank}"`."""
-    origin = value.origin if isinstance(value, Unknown) else ""
-    found = re.match(r"""[fF]["']([a-z]+:)""", origin)
-    return found[1] if found else None
 
 
 @function("torch.cuda.set_device", "torch.accelerator.set_device_index", "torch.npu.set_device",

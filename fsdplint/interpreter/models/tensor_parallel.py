@@ -1,4 +1,4 @@
-"""`parallelize_module`, which makes parameters of layers DTensors on a mesh."""
+"""`parallelize_module`, which makes parameters of layers DTensors, and context parallelism."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
+    Context,
     Dict,
     LibraryObject,
     Sequence,
@@ -23,12 +24,13 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace import TensorParallel
+from fsdplint.trace import ContextParallel, TensorParallel
 
 STYLES = TensorParallel.STYLES
 # Styles that distribute inputs and outputs alone.
 _OF_INPUTS = ("PrepareModuleInput", "PrepareModuleInputOutput", "PrepareModuleOutput")
 _PARALLEL = "torch.distributed.tensor.parallel"
+_EXPERIMENTAL = "torch.distributed.tensor.experimental"
 
 
 @function(f"{_PARALLEL}.parallelize_module", f"{_PARALLEL}.api.parallelize_module")
@@ -52,6 +54,14 @@ def parallelize_module(run: Run, name: str, call: Call) -> Value:
     )
     _note_outputs(run, event, plan)
     return module
+
+
+@function(f"{_EXPERIMENTAL}.context_parallel", f"{_EXPERIMENTAL}._attention.context_parallel")
+def context_parallel(run: Run, name: str, call: Call) -> Value:
+    mesh = mesh_of(run, call.arg(0, "mesh"))
+    if mesh.id and not call.open:
+        run.emit(ContextParallel, call.node, whole_mesh=mesh.id, dims=mesh.dims)
+    return Context("harmless")
 
 
 def _note_outputs(run: Run, event: TensorParallel, plan: Value) -> None:

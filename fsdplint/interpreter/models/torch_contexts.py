@@ -36,7 +36,7 @@ def grad_mode(run: Run, name: str, call: Call) -> Value:
 
 @function("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast",
           "torch.backends.cuda.sdp_kernel", "torch.profiler.profile",
-          "torch.nn.attention.sdpa_kernel", "torch.distributed.tensor.parallel.loss_parallel",
-          "torch.distributed.tensor.experimental.context_parallel")  # fmt: skip
+          "torch.nn.attention.sdpa_kernel",
+          "torch.distributed.tensor.parallel.loss_parallel")  # fmt: skip
 def harmless_context(run: Run, name: str, call: Call) -> Value:
     return Context("harmless")
