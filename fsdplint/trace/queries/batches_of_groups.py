@@ -53,7 +53,11 @@ def batches_of_groups(trace: Trace) -> Iterator[BatchesOfGroup]:
     Data of each of all ranks count for context parallelism alone: for tensor parallelism, see
     `unaveraged_batches`.
     """
-    for parallel in trace.of(TensorParallel, ContextParallel):
+    together: list[TensorParallel | ContextParallel] = [
+        *trace.of(TensorParallel),
+        *trace.of(ContextParallel),
+    ]
+    for parallel in together:
         group = _dimensions(trace, parallel.whole_mesh, parallel.dims)
         splits = isinstance(parallel, TensorParallel) and parallel.splits_inputs
         if not group or splits or parallel.ranks.partial:
