@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,71 @@ def test_weights_of_a_model_on_the_meta_device(tmp_path: Path) -> None:
         f"    model = Net()\n{setup}{TRAIN}"
     )
     assert "ModelParallelStrategy" in new_text(tmp_path, body, safe=False)
+
+
+def test_a_sharding_strategy_that_a_setting_chooses(tmp_path: Path) -> None:
+    body = f"""\
+strategy = "FULL_SHARD" if os.environ.get("FULL") else "SHARD_GRAD_OP"
+{program("sharding_strategy=strategy")}"""
+    assert "reshard_after_forward" in new_text(tmp_path, body)
+
+
+def test_other_programs_may_switch_the_reduction_off(tmp_path: Path) -> None:
+    from fsdplint.interpreter import load
+    from fsdplint.migration.planner import plans_of
+
+    switch = TRAIN.replace(
+        "    fabric.backward(",
+        "    with fabric.no_backward_sync(model, False):\n        fabric.backward(",
+    )
+    net, _, _ = HEAD.partition("\n\n\n")
+    (tmp_path / "shared.py").write_text(HEAD + "def make():\n    return FSDPStrategy()\n")
+    for name, more in (("one", TRAIN), ("other", switch)):
+        body = f"from shared import *\n{program('', more=more)}"
+        (tmp_path / f"{name}.py").write_text(f"{net}\n{body}")
+    plans = plans_of(load([tmp_path / "one.py", tmp_path / "other.py", tmp_path / "shared.py"]))
+    found = {one.code for plan in plans for one in plan.blockers}
+    assert "FSDP223-backward-without-switch" not in found
+
+
+LITERALS = {
+    "args.devices": "parser.add_argument('--devices', type=int)",
+    "settings.devices": "class Settings:\n    devices: int = 4\n\n\nsettings = Settings()",
+}
+
+
+@pytest.mark.parametrize("devices", LITERALS)
+def test_devices_of_a_setting(tmp_path: Path, devices: str) -> None:
+    made = "import argparse\nparser = argparse.ArgumentParser()\n"
+    body = f"{made}{LITERALS[devices]}\nargs = parser.parse_args()\n"
+    body += program("", FABRIC.replace("4", devices))
+    assert f"data_parallel_size={devices}," in new_text(tmp_path, body)
+
+
+def test_devices_of_a_variable_that_another_arm_sets(tmp_path: Path) -> None:
+    body = """\
+    def count(text) -> int:
+        return int(text)
+
+
+    devices = count(os.environ["DEVICES"])
+    if devices == 1:
+        devices = "auto"
+        strategy = "auto"
+    else:
+        strategy = FSDPStrategy()
+    """
+    text = new_text(
+        tmp_path, textwrap.dedent(body) + FABRIC.replace("4", "devices") + SETUP + TRAIN
+    )
+    assert "data_parallel_size=devices," in text
+
+
+def test_devices_of_a_setting_that_may_be_a_text(tmp_path: Path) -> None:
+    made = "import argparse\nparser = argparse.ArgumentParser()\n"
+    body = f"{made}parser.add_argument('--devices')\nargs = parser.parse_args()\n"
+    body += program("", FABRIC.replace("4", "args.devices"))
+    assert codes(tmp_path, body) == {"FSDP223-devices-unknown"}
 
 
 BLOCKED = {

@@ -38,7 +38,7 @@ def write_functions(direct: DirectForm) -> list[Blocked] | None:
     for source, node in found:
         with migration.collecting():
             _write(migration, source, node)
-        files.update(dict.fromkeys(fabric_uses.check_files(migration, source)))
+        files.update(dict.fromkeys(fabric_uses.files_together(migration, source)))
     fabric_uses.rewrite_calls(migration, list(files))
     old = _too_old(migration, found[0])
     if old is not None:

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions
+from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.lightning import (
     DEVICES_UNKNOWN,
@@ -16,6 +16,7 @@ from fsdplint.migration.blockers.lightning import (
 )
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.frameworks.fabric import FabricCall
+from fsdplint.migration.frameworks.integers import is_integer, literal
 from fsdplint.source.source import Source
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import function_around
@@ -34,7 +35,6 @@ _TO_HALF = re.compile(  # what gives a model parameters of half precision
 )
 REJECTED = "the precision 16-mixed raises an error"
 REJECTED_DETAIL = "`ModelParallelStrategy` supports bf16-mixed, bf16-true, 16-true and 32-true."
-_INTEGER = ("int", "len", "device_count")
 
 
 def process_count(migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall) -> str:
@@ -44,7 +44,7 @@ def process_count(migration: Migration, source: Source, at: cst.CSTNode, fabric:
         Blocked: it is not known there.
     """
     devices = _devices(migration, source, at, fabric)
-    nodes = _number(migration, source, at, fabric, "num_nodes", "1")
+    nodes = _number(migration, source, at, fabric, "num_nodes")
     if nodes == "1":
         return devices
     if devices.isdigit() and nodes.isdigit():
@@ -57,94 +57,43 @@ def _is_factor(text: str) -> bool:
 
 
 def _devices(migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall) -> str:
-    values = {_hashable(options.get("devices", "auto")) for options in fabric.options}
-    if values <= {"auto", "-1", -1}:
+    arg = fabric.named.get("devices")
+    value = literal(fabric.source, arg.value) if arg is not None else "auto"
+    if value in ("auto", "-1", -1):
         return f"{migration.torch(source, at)}.cuda.device_count()"
-    if len(values) == 1:
-        (value,) = values
-        if isinstance(value, str) and value.isdigit() and int(value) > 0:
-            return value
-        if isinstance(value, tuple) and len(value) > 0:
-            return str(len(value))
-    return _number(migration, source, at, fabric, "devices", "1")
-
-
-def _hashable(value: object) -> object:
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    return str(value) if isinstance(value, dict) else value
+    if isinstance(value, str) and value.isdigit() and int(value) > 0:
+        return value
+    if isinstance(value, list) and value:
+        return str(len(value))
+    return _number(migration, source, at, fabric, "devices")
 
 
 def _number(
-    migration: Migration,
-    source: Source,
-    at: cst.CSTNode,
-    fabric: FabricCall,
-    name: str,
-    default: str,
+    migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall, name: str
 ) -> str:
-    """The text of an argument of Fabric that is a positive integer."""
+    """The text of an argument of Fabric that is a positive integer; "1" without it."""
     arg = fabric.named.get(name)
     if arg is None:
-        return default
-    values = {_hashable(options.get(name, ...)) for options in fabric.options}
-    certain = all(isinstance(one, int) and not isinstance(one, bool) for one in values)
-    if any(isinstance(one, int) and one < 1 for one in values):
-        certain = False
-    certain = certain or (
-        values <= {..., *_positive(values)} and _is_integer(fabric.source, arg.value)
-    )
-    if certain and _has_same_value(source, at, fabric, arg.value):
-        return expression(migration, source, arg.value)
-    if certain and len(values) == 1 and ... not in values:
-        return str(values.pop())
+        return "1"
+    value = literal(fabric.source, arg.value)
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if is_number and not isinstance(arg.value, cst.Name):
+        return str(value)
+    seen = [options.get(name, ...) for options in fabric.options]
+    program = full_program(migration.program)
+    if is_number or (
+        value is ...
+        and all(one is ... or (isinstance(one, int) and one > 0) for one in seen)
+        and is_integer(
+            program, fabric.source, arg.value, at=at if source is fabric.source else None
+        )
+    ):
+        if _has_same_value(source, at, fabric, arg.value):
+            return expression(migration, source, arg.value)
+        if is_number:
+            return str(value)
     code = fabric.source.code(arg.value)
     raise Blocked(source, at, DEVICES_UNKNOWN(code=f"{name}={code}"))
-
-
-def _positive(values: set[object]) -> set[object]:
-    return {one for one in values if isinstance(one, int) and one >= 1}
-
-
-def _is_integer(source: Source, node: cst.BaseExpression, depth: int = 4) -> bool:
-    """Whether an expression of unknown value is certainly an integer."""
-
-    def both(*parts: cst.BaseExpression) -> bool:
-        return all(_is_integer(source, part, depth - 1) for part in parts)
-
-    match node:
-        case cst.Integer():
-            return True
-        case cst.Call():
-            func = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-            return isinstance(func, cst.Name) and func.value in _INTEGER
-        case cst.BooleanOperation():
-            return depth > 0 and both(node.left, node.right)
-        case cst.BinaryOperation():
-            fraction = isinstance(node.operator, cst.Divide)
-            return depth > 0 and not fraction and both(node.left, node.right)
-        case cst.IfExp():
-            return depth > 0 and both(node.body, node.orelse)
-        case cst.Name():
-            return depth > 0 and _is_integer_variable(source, node, depth)
-    return False
-
-
-def _is_integer_variable(source: Source, node: cst.Name, depth: int) -> bool:
-    bindings = bindings_of(source)
-    scope = bindings.owner(bindings.scope_at(node), node.value)
-    targets = scope.others.get(node.value, ()) if scope is not None else ()
-    if any(_annotation(source, target) == "int" for target in targets):
-        return True
-    found = definitions(source, node)
-    return bool(found) and all(_is_integer(source, x.value, depth - 1) for x in found or ())
-
-
-def _annotation(source: Source, target: cst.CSTNode) -> str:
-    param = target if isinstance(target, cst.Param) else source.parent(target)
-    if isinstance(param, cst.Param | cst.AnnAssign) and param.annotation is not None:
-        return source.code(param.annotation.annotation)
-    return ""
 
 
 def _has_same_value(
@@ -156,6 +105,8 @@ def _has_same_value(
     together = function_around(source, at) is function_around(source, fabric.node)
     start, end = source.span(at)[0], source.span(fabric.node)[1]
     bindings = bindings_of(source)
+    if any(_sets_attribute(source, part, start, end) for part in descend(node)):
+        return False
     for part in descend(node):
         if not isinstance(part, cst.Name):
             continue
@@ -175,15 +126,21 @@ def _has_same_value(
     return True
 
 
+def _sets_attribute(source: Source, node: cst.CSTNode, start: int, end: int) -> bool:
+    """Whether an attribute is assigned between two places of a file."""
+    return isinstance(node, cst.Attribute) and any(
+        isinstance(part, cst.AssignTarget)
+        and source.code(part.target) == source.code(node)
+        and start < source.span(part)[0] < end
+        for part in source.descend(source.tree)
+    )
+
+
 def precision_of(fabric: FabricCall) -> str | None:
     """The full name of the precision of a Fabric; None if it is chosen at run time."""
-    if "precision" not in fabric.named:
-        return "32-true"
-    values = {str(options.get("precision", ...)) for options in fabric.options}
-    if len(values) != 1 or "Ellipsis" in values:
-        return None
-    (value,) = values
-    return FULL_NAMES.get(value, value)
+    arg = fabric.named.get("precision")
+    value = literal(fabric.source, arg.value) if arg is not None else None
+    return None if value is ... else FULL_NAMES.get(str(value), str(value))
 
 
 def mixed_precision(

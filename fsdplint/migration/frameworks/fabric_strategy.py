@@ -23,6 +23,7 @@ from fsdplint.migration.blockers.lightning import (
     STRATEGY_REPLICATES,
     STRATEGY_VALUE,
 )
+from fsdplint.migration.constructor.strategy import ONE_DIMENSIONAL
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.direct_form.building import only_builds
 from fsdplint.migration.frameworks.fabric import FabricCall, events, fabrics_of
@@ -136,24 +137,22 @@ class StrategyWriter:
             raise self._blocked(value, STRATEGY_OFFLOADS())
 
     def _read_sharding_strategy(self, value: cst.BaseExpression) -> None:
-        name = self._strategy_name(value)
-        if name == "NO_SHARD":
-            raise self._blocked(value, STRATEGY_REPLICATES())
-        if name != "FULL_SHARD":
-            enum = self.migration.need(self.source, PREFIX, "ShardingStrategy", self.made)
-            self._add("sharding_strategy", f"{enum}.{name}")
-
-    def _strategy_name(self, value: cst.BaseExpression) -> str:
-        """The name of a sharding strategy.
-
-        Raises:
-            Blocked: it is not known.
-        """
-        names = map(str, self._values("sharding_strategy"))
-        found = {name.rpartition(".")[2].upper() for name in names}
-        if len(found) != 1 or not found <= set(STRATEGIES):
+        values = [str(one) for one in self._values("sharding_strategy")]
+        found = {name.rpartition(".")[2].upper() for name in values}
+        if not found or not found <= set(STRATEGIES):
             raise self._blocked(value, STRATEGY_OF_SHARDING())
-        return found.pop()
+        if "NO_SHARD" in found:
+            raise self._blocked(value, STRATEGY_REPLICATES())
+        if found == {"FULL_SHARD"}:
+            return
+        enum = self.migration.need(self.source, PREFIX, "ShardingStrategy", self.made)
+        if len(found) == 1:
+            self._add("sharding_strategy", f"{enum}.{found.pop()}")
+        elif found <= set(ONE_DIMENSIONAL) and not any("." in one for one in values):
+            text = self._text("sharding_strategy", value)
+            self._add("sharding_strategy", f"{enum}[{text}]")
+        else:
+            raise self._blocked(value, STRATEGY_OF_SHARDING())
 
     def _read_device_mesh(self, value: cst.BaseExpression) -> None:
         if self._is_none("device_mesh", value):

@@ -60,14 +60,14 @@ def rename_class(migration: Migration, source: Source, node: cst.CSTNode) -> Non
     migration.substitute(source, node, new_name(migration, source, node))
 
 
-def check_files(migration: Migration, source: Source) -> Iterator[Source]:
-    """The files that run together with a file that makes a strategy."""
-    yield from files_run_together(full_program(migration.program), source)
+def files_together(migration: Migration, source: Source) -> list[Source]:
+    """The files that can run together with a file."""
+    return files_run_together(full_program(migration.program), source)
 
 
 def rewrite_calls(migration: Migration, files: list[Source]) -> None:
     """Rewrite the methods of Fabric that do something else with the strategy for FSDP2."""
-    switched = any(_is_switch(node) for _, node in _calls(files))
+    switching = {source for source, node in _calls(files) if _is_switch(node)}
     for source, node in _calls(files):
         assert isinstance(node.func, cst.Attribute)
         name = node.func.attr.value
@@ -76,8 +76,9 @@ def rewrite_calls(migration: Migration, files: list[Source]) -> None:
         with migration.collecting():
             if name == "clip_gradients":
                 _clip(migration, source, node)
-            elif name == "backward" and switched and not _in_switch(source, node):
-                raise Blocked(source, node, BACKWARD_WITHOUT_SWITCH())
+            elif name == "backward" and not _in_switch(source, node):
+                if not switching.isdisjoint(files_together(migration, source)):
+                    raise Blocked(source, node, BACKWARD_WITHOUT_SWITCH())
             elif name == "init_module":
                 _note_empty(migration, source, node)
             elif name == "setup" and len(node.args) > 1:
