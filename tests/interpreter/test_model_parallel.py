@@ -97,3 +97,13 @@ def test_methods_of_fabric_on_a_sharded_model(tmp_path: Path) -> None:
 def test_a_function_that_is_not_known(tmp_path: Path) -> None:
     found = program(tmp_path, f"{head('parallelize_fn=zoo.parallelize')}{SETUP}")
     assert list(events(found, Escaped))
+
+
+@pytest.mark.parametrize("kind", ["ModelParallelStrategy", "FSDPStrategy"])
+def test_a_test_of_the_class_of_the_strategy(tmp_path: Path, kind: str) -> None:
+    test = (
+        f"from lightning.fabric.strategies import {kind}\n"
+        f"if isinstance(fabric.strategy, {kind}):\n    model(x)\n"
+    )
+    trace = program(tmp_path, f"{head()}{SETUP}{test}").traces[0]
+    assert bool(list(trace.of(Called))) is (kind == "ModelParallelStrategy")

@@ -357,6 +357,38 @@ def test_devices_of_a_setting_that_may_be_a_text(tmp_path: Path) -> None:
     assert codes(tmp_path, body) == {"FSDP223-devices-unknown"}
 
 
+def test_a_variable_that_only_the_strategy_reads(tmp_path: Path) -> None:
+    body = """\
+    def main():
+        layers = {Block}
+        fabric = L.Fabric(devices=4, strategy=FSDPStrategy(
+            auto_wrap_policy=layers, activation_checkpointing_policy=layers
+        ))
+        fabric.launch()
+        model = fabric.setup(Net())
+        optimizer = fabric.setup_optimizers(torch.optim.AdamW(model.parameters()))
+        fabric.backward(model(torch.randn(4, 8)).sum())
+        optimizer.step()
+
+
+    main()
+    """
+    text = new_text(tmp_path, body)
+    assert "layers" not in text and text.count("isinstance(") == 2
+
+
+def test_a_fabric_with_another_strategy(tmp_path: Path) -> None:
+    more = TRAIN + (
+        "def evaluate():\n    fabric = L.Fabric(devices=1)\n"
+        "    with fabric.init_module(empty_init=True):\n        other = Net()\n"
+        "    other, optimizer = fabric.setup(other, torch.optim.AdamW(other.parameters()))\n"
+        "    fabric.clip_gradients(other, optimizer, max_norm=1.0)\n\n\nevaluate()\n"
+    )
+    text = new_text(tmp_path, program("", more=more))
+    assert "fabric.clip_gradients(other, optimizer, max_norm=1.0)\n" in text
+    assert "other, optimizer = fabric.setup(" in text
+
+
 BLOCKED = {
     "strategy-offloads": program("cpu_offload=True"),
     "strategy-replicates": program('sharding_strategy="NO_SHARD"'),

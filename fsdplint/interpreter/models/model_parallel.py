@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import as_module
@@ -19,6 +21,7 @@ from fsdplint.interpreter.values import (
 )
 
 _HOMES = ("lightning.fabric.strategies", "lightning_fabric.strategies")
+_PACKAGES = ("lightning.", "lightning_fabric.", "pytorch_lightning.")
 _NAME = "ModelParallelStrategy"
 _PARAMETERS = ("parallelize_fn", "data_parallel_size", "tensor_parallel_size")
 _DIMENSIONS = ("data_parallel", "tensor_parallel")
@@ -54,6 +57,19 @@ def set_up(run: Run, fabric: Unknown, function: Value, call: Call) -> ModuleValu
         made.parts["*mesh"] = run.call(init, Call(call.node, given, {"mesh_dim_names": names}))
     sharded = run.call(function, Call(call.node, [model, made.parts["*mesh"]]))
     return as_module(run, run.settle(sharded)) or model
+
+
+def is_strategy(value: Value, wanted: Iterable[Value]) -> bool | None:
+    """Whether a strategy of Lightning is of one of some classes of strategies; None if unknown."""
+    kinds = [_class_of_strategy(getattr(kind, "name", "")) for kind in wanted]
+    own = _class_of_strategy(value.library) if isinstance(value, Unknown) else ""
+    return own in kinds if own and all(kinds) else None
+
+
+def _class_of_strategy(name: str) -> str:
+    """The name of a class of strategies; "" for other names."""
+    is_known = name.startswith(_PACKAGES) and ".strategies." in name
+    return name.rpartition(".")[2] if is_known else ""
 
 
 def _strategy_of(run: Run, fabric: Unknown) -> Unknown | None:

@@ -10,6 +10,7 @@ from fsdplint.interpreter.builtin_types import is_of_builtin_type, is_plain_clas
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.library_classes import is_bare_base, is_module_class
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.model_parallel import is_strategy
 from fsdplint.interpreter.models.nn_classes import SUBCLASSES
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_attributes import (
@@ -48,6 +49,9 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]
     known = is_of_builtin_type(value, wanted) if name == "builtins.isinstance" else None
+    if known is not None:
+        return Const(known)
+    known = is_strategy(value, wanted) if wanted and name == "builtins.isinstance" else None
     if known is not None:
         return Const(known)
     if isinstance(value, Const) and wanted and all(map(is_plain_class, wanted)):

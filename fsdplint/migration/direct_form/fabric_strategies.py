@@ -37,8 +37,8 @@ def write_functions(direct: DirectForm) -> list[Blocked] | None:
     files: dict[Source, None] = {}
     for source, node in found:
         with migration.collecting():
-            _write(migration, source, node)
-        files.update(dict.fromkeys(fabric_uses.files_together(migration, source)))
+            if _write(migration, source, node):
+                files.update(dict.fromkeys(fabric_uses.files_together(migration, source)))
     fabric_uses.rewrite_calls(migration, list(files))
     old = _too_old(migration, found[0])
     if old is not None:
@@ -60,7 +60,8 @@ def write_functions(direct: DirectForm) -> list[Blocked] | None:
     return []
 
 
-def _write(migration: Migration, source: Source, node: cst.BaseExpression) -> None:
+def _write(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
+    """Rewrite a reference to the strategy; whether it makes one."""
     call = source.parent(node)
     if isinstance(node, cst.SimpleString):
         StrategyWriter(migration, source, node).write()
@@ -68,6 +69,8 @@ def _write(migration: Migration, source: Source, node: cst.BaseExpression) -> No
         StrategyWriter(migration, source, call).write()
     else:
         fabric_uses.rename_class(migration, source, node)
+        return False
+    return True
 
 
 def _too_old(migration: Migration, place: tuple[Source, cst.CSTNode]) -> Blocked | None:

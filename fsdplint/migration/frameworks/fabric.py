@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from fsdplint.migration.analysis.components import full_program
+from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.lightning import FABRIC_UNKNOWN, STRATEGY_LEFT
 from fsdplint.migration.context import Migration
 from fsdplint.migration.frameworks.fabric_names import (
+    FABRICS,
     NAMES,
     PARAMETERS,
     STRATEGIES,
@@ -19,6 +21,7 @@ from fsdplint.migration.frameworks.fabric_names import (
 )
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.qualified_names import symbols_in
 from fsdplint.trace import FrameworkConfigured
 
 
@@ -79,9 +82,33 @@ def events(migration: Migration, api: str) -> Iterator[tuple[FrameworkConfigured
                     yield event, site
 
 
-def is_always_sharded(migration: Migration) -> bool:
-    """Whether each Fabric of a program certainly has the strategy for FSDP1."""
-    chosen = [event.options.get("strategy") for event, _ in events(migration, "Fabric")]
+def has_other_strategy(migration: Migration, source: Source, fabric: cst.BaseExpression) -> bool:
+    """Whether a variable is a Fabric that certainly has another strategy."""
+    found = definitions(source, fabric) if isinstance(fabric, cst.Name) else None
+    made = {one.value for one in found or ()}
+    sharding = {
+        site.node
+        for event, site in events(migration, "Fabric")
+        if event.options.get("strategy") in (*STRATEGIES, *NAMES)
+    }
+    every = {site.node for _, site in events(migration, "Fabric")}
+    return bool(made) and all(
+        one not in sharding and (one in every or _has_no_strategy(source, one)) for one in made
+    )
+
+
+def _has_no_strategy(source: Source, node: cst.BaseExpression) -> bool:
+    """Whether a node is a call of Fabric with the default strategy."""
+    if not isinstance(node, cst.Call) or symbols_in(source).get(node.func) not in FABRICS:
+        return False
+    named, rest = arguments(node, PARAMETERS)
+    return not rest and "strategy" not in named
+
+
+def is_always_sharded(migration: Migration, files: list[Source]) -> bool:
+    """Whether each Fabric of some files certainly has the strategy for FSDP1."""
+    found = events(migration, "Fabric")
+    chosen = [event.options.get("strategy") for event, site in found if site.source in files]
     return bool(chosen) and all(one in STRATEGIES or one in NAMES for one in chosen)
 
 

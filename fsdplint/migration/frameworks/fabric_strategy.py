@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from fsdplint.interpreter.values import Sequence
-from fsdplint.migration.analysis.variables import fresh
+from fsdplint.migration.analysis.reaching import reach
+from fsdplint.migration.analysis.variables import fresh, home_of
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.lightning import (
     STRATEGY_ARGUMENT,
@@ -54,6 +55,7 @@ class StrategyWriter:
         before: lines before the function.
         wrapping: the arguments of FSDP1's constructor.
         inside: calls behind that of the constructor: the function, and its arguments but the model.
+        unread: assignments of variables that nothing reads any more.
     """
 
     migration: Migration
@@ -64,6 +66,7 @@ class StrategyWriter:
     before: list[str] = field(default_factory=list)
     wrapping: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
+    unread: list[cst.CSTNode] = field(default_factory=list)
 
     def write(self) -> None:
         """Write the new strategy in the place of the old one.
@@ -84,7 +87,9 @@ class StrategyWriter:
         if len(counts) > 1:
             raise self._blocked(self.made, STRATEGY_VALUE(name="data_parallel_size"))
         for name, arg in self.named.items():
-            self._read(name, arg.value)
+            self._read(name, self._meaning(arg.value))
+        for statement in self.unread:
+            self.migration.delete_statement(self.source, statement)
         self._add_precision(fabrics)
         self._add("use_orig_params", "True")
         name = fresh(self.source, self.made, "parallelize", "shard_model", "parallelize_model")
@@ -281,6 +286,23 @@ class StrategyWriter:
                     return False
         return True
 
+    def _meaning(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The value of a variable that only the strategy reads, which then has no reader left."""
+        if not isinstance(node, cst.Name) or is_constant(node, "None", "True", "False"):
+            return node
+        found = reach(self.source, node)
+        if found is None or home_of(self.source, node) is not function_around(self.source, node):
+            return node
+        value = found.definition.value
+        inside = set(descend(self.made))
+        if not inside.issuperset(found.reads) or not self._stays(value):
+            return node
+        if not only_builds(self.migration, self.source, value):
+            return node
+        if found.definition.statement not in self.unread:
+            self.unread.append(found.definition.statement)
+        return value
+
     # Texts ---------------------------------------------------------------------------------------
 
     def _write_function(self, name: str) -> None:
@@ -306,7 +328,8 @@ class StrategyWriter:
             first, *rest = one.split("\n")
             lines += [f"\t{first}", *(f"\t{line}" if line[:1] != "\t" else line for line in rest)]
         statement = statement_of(source, made)
-        blank = [""] * (2 if function_around(source, made) is source.tree else 1)
+        at_top = source.parent(source.statement(made)) is source.tree
+        blank = [""] * (2 if at_top else 1)
         above = [*self.before, *blank] if self.before else blank[_blank_above(source, statement) :]
         self.migration.rewrite.insert_before(source, statement, [*above, *lines, *blank])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -16,11 +17,12 @@ from fsdplint.migration.blockers.lightning import (
 )
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.frameworks.fabric import is_always_sharded
-from fsdplint.source.source import Source
+from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded
+from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
 from fsdplint.syntax.qualified_names import walk
+from fsdplint.trace import Prepared
 
 CLIPPING = ("module", "optimizer", "clip_val", "max_norm", "norm_type", "error_if_nonfinite")
 # Attributes that only the strategy for FSDP1 has.
@@ -28,6 +30,7 @@ ATTRIBUTES = frozenset(
     {"_fsdp_kwargs", "_state_dict_type", "_activation_checkpointing_kwargs", "sharding_strategy"}
     | {"cpu_offload", "mixed_precision", "mixed_precision_config", "module_sharded_context"}
 )
+_JOINT = re.compile(r"DeepSpeed|XLA")  # strategies that set up a model with its optimizers
 EMPTY = "the first weights of a model that is built on the meta device are other random numbers"
 EMPTY_DETAIL = (
     "Lightning calls `reset_parameters` of each module after it is sharded (FSDP1: before). The "
@@ -71,7 +74,8 @@ def rewrite_calls(migration: Migration, files: list[Source]) -> None:
     for source, node in _calls(files):
         assert isinstance(node.func, cst.Attribute)
         name = node.func.attr.value
-        if not _is_fabric(source, node.func.value):
+        owner = node.func.value
+        if not _is_fabric(source, owner) or has_other_strategy(migration, source, owner):
             continue
         with migration.collecting():
             if name == "clip_gradients":
@@ -116,7 +120,8 @@ def _is_strategy(source: Source, node: cst.BaseExpression) -> bool:
 def _set_up_one_by_one(migration: Migration, source: Source, node: cst.Call) -> None:
     """Set up the optimizers behind the model, so that they can be built behind it, too.
 
-    The model that Fabric returns has other names of parameters.
+    The model that Fabric returns has other names of parameters. Some other strategies set up models
+    and optimizers together only.
     """
     assign = source.parent(node)
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
@@ -127,6 +132,8 @@ def _set_up_one_by_one(migration: Migration, source: Source, node: cst.Call) -> 
         return
     if "named_parameters" in source.code(function_around(source, node)):
         return
+    if _JOINT.search(source.text) or not _is_prepared(migration, node):
+        return
     assert isinstance(node.func, cst.Attribute)
     owner = expression(migration, source, node.func.value)
     model, *optimizers = (expression(migration, source, one) for one in args)
@@ -136,6 +143,15 @@ def _set_up_one_by_one(migration: Migration, source: Source, node: cst.Call) -> 
         f"{', '.join(names[1:])} = {owner}.setup_optimizers({', '.join(optimizers)})",
     ]
     migration.replace_statement(source, assign, lines)
+
+
+def _is_prepared(migration: Migration, node: cst.Call) -> bool:
+    """Whether a call of Fabric sets up a model for FSDP1."""
+    return any(
+        isinstance(event.site, NodeSite) and event.site.node is node
+        for trace in full_program(migration.program).traces
+        for event in trace.of(Prepared)
+    )
 
 
 # Clipping --------------------------------------------------------------------------------------------
@@ -154,7 +170,7 @@ def _clip(migration: Migration, source: Source, node: cst.Call) -> None:
     if "error_if_nonfinite" not in named:
         owner = expression(migration, source, node.func.value)
         raises = "False"
-        if not is_always_sharded(migration):
+        if not is_always_sharded(migration, files_together(migration, source)):
             strategy = new_name(migration, source, node)
             raises = f"not isinstance({owner}.strategy, {strategy})"
         given.append(f"error_if_nonfinite={raises}")
