@@ -35,6 +35,7 @@ from fsdplint.migration.facts import (
     Precision,
     StateDicts,
 )
+from fsdplint.migration.frameworks.fabric_names import nodes_of_other_strategies
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
 from fsdplint.migration.text import call, in_string, on_one_line, width
 from fsdplint.source.source import Source, once
@@ -84,7 +85,7 @@ class Migration:
         names: every reference to a name of FSDP1 in the files, by node.
         symbols: the canonical dotted name of every reference to anything imported.
         uncalled_nodes: the nodes of functions that nothing calls and that stay as they are, of arms
-            for models of DDP, and those of `undecided_nodes`.
+            for models of DDP or other strategies of Fabric, and those of `undecided_nodes`.
         undecided_nodes: the nodes of statements that an assisted migration sets aside.
         consumed: references that a pass has accounted for.
         lost_reads: reads of variables in arguments that FSDP2 does not need.
@@ -136,6 +137,7 @@ class Migration:
         self.uncalled_nodes |= self.undecided_nodes
         for source in self.sources:
             self.uncalled_nodes |= nodes_of_ddp_arms(source)
+            self.uncalled_nodes |= nodes_of_other_strategies(source)
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full
                 name = fsdp1_name(full)

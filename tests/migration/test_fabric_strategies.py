@@ -283,6 +283,20 @@ def test_a_test_of_the_class(tmp_path: Path) -> None:
     assert "if isinstance(fabric.strategy, ModelParallelStrategy):" in text
 
 
+def test_states_of_the_model(tmp_path: Path) -> None:
+    more = TRAIN + (
+        "def save(model):\n    if isinstance(fabric.strategy, FSDPStrategy):\n"
+        "        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "            state = model._forward_module.state_dict()\n"
+        "    else:\n        state = model.state_dict()\n"
+        "    torch.save(state, 'x')\n\n\nsave(model)\n"
+    )
+    names = "from torch.distributed.fsdp import StateDictType, FullyShardedDataParallel as FSDP\n"
+    text = new_text(tmp_path, names + program("", more=more))
+    assert "get_model_state_dict(\n            model._forward_module" in text
+    assert "    else:\n        state = model.state_dict()\n" in text
+
+
 def test_weights_of_a_model_on_the_meta_device(tmp_path: Path) -> None:
     setup = SETUP.replace("Net()", "model")
     body = (

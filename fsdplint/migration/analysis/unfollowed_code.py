@@ -120,7 +120,7 @@ def check_branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
         if not wrapped:
             continue
         for node in attributes(source):
-            if migration.in_other_arm(node):
+            if migration.in_other_arm(node) or node in migration.uncalled_nodes:
                 continue
             if node.attr.value in CHANGED and _is_unreached(migration, source, node.value, wrapped):
                 text = source.code(node)

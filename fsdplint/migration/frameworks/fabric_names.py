@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from fsdplint.source.source import Source
-from fsdplint.syntax.arguments import arguments
+from fsdplint.syntax.arguments import arguments, elements, is_constant
+from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import references, symbols_in
 
 STRATEGY = "FSDPStrategy"
@@ -62,3 +63,37 @@ def strategies_in(source: Source) -> list[cst.BaseExpression]:
             if full in STRATEGIES and isinstance(node, cst.BaseExpression):
                 found.append(node)
     return [*found, *(name for _, name in calls_by_name(source))]
+
+
+def nodes_of_other_strategies(source: Source) -> frozenset[cst.CSTNode]:
+    """The nodes of arms for other strategies, beside tests of the class of the strategy.
+
+    if isinstance(fabric.strategy, FSDPStrategy):
+        ...
+    else:
+        torch.save(model.state_dict(), path)
+    """
+    if "isinstance" not in source.text or "Strategy" not in source.text:
+        return frozenset()
+    symbols = symbols_in(source)
+    found: set[cst.CSTNode] = set()
+    for node in source.descend(source.tree):
+        if not isinstance(node, cst.If):
+            continue
+        kinds = _tested_strategies(symbols, node.test)
+        sharding = {f"{home}.{FOR_FSDP2}" for home in HOMES} | STRATEGIES
+        if kinds and kinds <= sharding and node.orelse is not None:
+            found.update(descend(node.orelse))
+        elif kinds and kinds.isdisjoint(sharding):
+            found.update(descend(node.body))
+    return frozenset(found)
+
+
+def _tested_strategies(symbols: dict[cst.CSTNode, str], test: cst.BaseExpression) -> frozenset[str]:
+    """The classes of strategies of Fabric in `isinstance(fabric.strategy, ...)`; empty for other tests."""
+    if not isinstance(test, cst.Call) or not is_constant(test.func, "isinstance"):
+        return frozenset()
+    kinds = elements(test.args[-1].value) or [test.args[-1].value]
+    names = [symbols.get(kind, "") for kind in kinds]
+    known = all(name.startswith(HOMES) and name.endswith("Strategy") for name in names)
+    return frozenset(names) if known and len(test.args) == 2 else frozenset()
