@@ -3,9 +3,9 @@
 The name is a setting, so each candidate is a configuration of the program, and the search tries
 each of them. Of more than `MAX_CANDIDATES`, it tries those whose code names the contract's API
 first, and in one more run none of them is chosen. A value that no contract depends on is not
-chosen, but stays unknown. Members of `ShardingStrategy` are chosen, too. The classes of
-`torch.optim` need no configurations: each of them builds an optimizer of the parameters that it
-gets.
+chosen, but stays unknown. Members of `ShardingStrategy` are chosen, too, and texts that name
+modules of the project. The classes of `torch.optim` need no configurations: each of them builds an
+optimizer of the parameters that it gets.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import libcst as cst
 
 from fsdplint.interpreter.contract_code import leads_to_contract, migration_depends_on
 from fsdplint.interpreter.imports import import_module, load_registrations
+from fsdplint.interpreter.named_modules import leads_to_fsdp, names_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings_files import default_of
 from fsdplint.interpreter.similar_choices import by_shape
@@ -78,13 +79,13 @@ def choose(
     every = [*known.values(), *([run.settle(default)] if default is not None else [])]
     if known and all(map(_is_optimizer_class, every)):
         return every[0] if complete and len(every) == 1 else Symbol(_OPTIM + ANY)
-    if not known or not all(map(is_choice, known.values())):
+    if not known or not all(is_choice(one) or names_module(run, one) for one in known.values()):
         return None
     if complete and len(known) == 1:
         return every[0]
     if not _is_fixed(name):
         return None
-    if not any(leads_to_contract(run, value) for value in every):
+    if not any(leads_to_contract(run, one) or leads_to_fsdp(run, one) for one in every):
         return None
     groups = {names[0]: tuple(names) for names in by_shape(run, known)}
     known = {first: known[first] for first in groups}
@@ -139,7 +140,8 @@ def _by_concern(run: Run, candidates: Mapping[Any, Value]) -> list[Any]:
     words = run.project.words
 
     def is_concerned(name: Any) -> bool:
-        return any(words.stand_in(node) for node in _code_of(run, candidates[name]))
+        value = candidates[name]
+        return leads_to_fsdp(run, value) or any(map(words.stand_in, _code_of(run, value)))
 
     return sorted(candidates, key=lambda name: not is_concerned(name))
 
@@ -247,8 +249,9 @@ class _Choice:
 
     def _test(self, name: object) -> Condition:
         key, names = self._key(name), self.groups.get(name, (name,))
-        matters = name not in self.candidates or migration_depends_on(
-            self.run, self.candidates[name]
+        value = self.candidates.get(name)
+        matters = (
+            value is None or migration_depends_on(self.run, value) or leads_to_fsdp(self.run, value)
         )
         relation, operand = ("in", names) if len(names) > 1 else ("==", name)
         text = f"{self._name_in_text()} {self._is_one_of(name)}"
@@ -362,6 +365,16 @@ def certainly_lacks(run: Run, registry: Dict, key: object) -> bool:
     if executes_file or registry.open:
         return registry.has(key) is False
     return read_entry(run, registry, key) is None and not registry.open
+
+
+def is_empty_registry(run: Run, registry: Dict) -> bool:
+    """Whether a dict that the files of a program fill has no entry at this point."""
+    if registry.items or registry.tensors or run.loop_depth:
+        return False
+    if not _may_other_files_fill(run, registry):
+        return False
+    load_registrations(run)
+    return not (registry.open or registry.items or registry.tensors)
 
 
 def _may_other_files_fill(run: Run, registry: Dict) -> bool:

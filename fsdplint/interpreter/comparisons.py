@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
 from fsdplint.interpreter import amounts, same_noise
-from fsdplint.interpreter.choices import certainly_lacks
+from fsdplint.interpreter.choices import certainly_lacks, is_empty_registry
+from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
+from fsdplint.interpreter.other_strategies import contradicts_sharding
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
 from fsdplint.interpreter.position_tests import changing_loop
@@ -36,6 +39,8 @@ from fsdplint.interpreter.values import (
     Condition,
     Const,
     Dict,
+    Function,
+    Instance,
     LibraryObject,
     RankLocal,
     Sequence,
@@ -89,6 +94,9 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
     decided_by = [key for one in known for key in one.decided_by]
+    if decided_by and isinstance(left, Const) and _found_equal(node, result):
+        if contradicts_sharding(run, left):
+            result = Const(not result.value)
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
@@ -108,6 +116,10 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         return Unknown(origin=run.text(node), varying=varying, rank_local=local)
     op = node.comparisons[0].operator
     right = rights[0]
+    if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Instance):
+        answer = _own_membership(run, node, left, right)
+        if answer is not None:
+            return answer
     if isinstance(op, cst.Equal | cst.In):
         note_class_name(left, right)
     if isinstance(left, Const) and isinstance(right, Const):
@@ -183,9 +195,32 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
             found = True
         if found is False and isinstance(held, Dict) and isinstance(left, Const):
             found = not certainly_lacks(run, held, left.value)
+        if found is None and isinstance(held, Dict) and is_empty_registry(run, held):
+            found = False if isinstance(left, Unknown) and not left.differs else None
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
+
+
+def _found_equal(node: cst.Comparison, result: Const) -> bool:
+    """Whether a comparison found that two values are equal."""
+    found = cst.Equal if result.value else cst.NotEqual
+    return len(node.comparisons) == 1 and isinstance(node.comparisons[0].operator, found)
+
+
+def _own_membership(run: Run, node: cst.Comparison, left: Value, right: Instance) -> Value | None:
+    """What the method `__contains__` of an object says, if it says that of a constant or a set."""
+    method = right.cls.lookup("__contains__")
+    if not isinstance(method, Function):
+        return None
+    answer = run.settle(call_function(run, method, right, [left], {}, node))
+    is_negated = isinstance(node.comparisons[0].operator, NEGATED)
+    if isinstance(answer, Const):
+        return Const(bool(answer.value) != is_negated, answer.decided_by)
+    if isinstance(answer, Condition):
+        text = _positive_text(run, node) if is_negated else run.text(node)
+        return replace(answer, text=text, negated=answer.negated != is_negated)
+    return None
 
 
 def _never_equal(run: Run, left: Value, right: Value) -> bool:
@@ -285,7 +320,9 @@ def _condition(
         return Unknown(varying=True)
     choices = _constants(right) if isinstance(op, cst.In | cst.NotIn) else None
     if isinstance(left, Unknown) and left.origin and choices:
-        return Condition(positive, positive, negated, left.origin, "in", choices)
+        # A registry may have other entries at another test.
+        key = f"{left.origin} in {choices!r}" if isinstance(as_dict(right), Dict) else positive
+        return Condition(key, positive, negated, left.origin, "in", choices)
     if isinstance(op, cst.In | cst.NotIn) and isinstance(left, Const):
         if isinstance(right, Unknown) and right.origin:  # not every `dataset` is the same one
             key = f"{left.value!r} in {right.origin}"

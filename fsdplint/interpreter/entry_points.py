@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 
 import libcst as cst
 
 import fsdplint.interpreter.semantics  # noqa: F401 (registers all that a run can follow)
 from fsdplint.source.fsdp_words import FSDP_WORDS
 from fsdplint.source.source import Source
+from fsdplint.syntax.kinds_of_files import MAIN_TEST
 from fsdplint.syntax.named_sites import is_main_test
 from fsdplint.syntax.qualified_names import walk
-
-MAIN_TEST = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
 def entry_order(source: Source) -> tuple[bool, bool]:
@@ -38,25 +36,6 @@ def definitions(tree: cst.Module) -> list[tuple[cst.ClassDef | None, cst.Functio
                 if isinstance(inner, cst.FunctionDef)
             )
     return result
-
-
-def only_defines(source: Source) -> bool:
-    """Whether a file only contains imports and definitions."""
-    kinds = (cst.FunctionDef, cst.ClassDef)
-    simple = (cst.Import, cst.ImportFrom, cst.Assign, cst.AnnAssign, cst.Expr)
-    for statement in source.tree.body:
-        if isinstance(statement, kinds):
-            continue
-        if isinstance(statement, cst.SimpleStatementLine) and all(
-            isinstance(part, simple)
-            and not (isinstance(part, cst.Expr) and isinstance(part.value, cst.Call))
-            for part in statement.body
-        ):
-            continue
-        if isinstance(statement, cst.If | cst.Try):
-            continue
-        return False
-    return True
 
 
 def entry_point(source: Source) -> cst.CSTNode:

@@ -17,12 +17,10 @@ from fsdplint.interpreter import lazy
 from fsdplint.interpreter.argument_descriptions import described_call
 from fsdplint.interpreter.cuts import Cut
 from fsdplint.interpreter.entry_points import (
-    MAIN_TEST,
     definitions,
     entry_order,
     entry_point,
     is_package,
-    only_defines,
 )
 from fsdplint.interpreter.entry_runs import Entry, EntryRuns
 from fsdplint.interpreter.exploration_results import Explored
@@ -39,6 +37,7 @@ from fsdplint.source.nesting import deep_stack
 from fsdplint.source.reading import read
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.kinds_of_files import MAIN_TEST, only_defines
 from fsdplint.syntax.named_sites import TOP, reachable_sites
 from fsdplint.syntax.qualified_names import walk
 
@@ -134,6 +133,7 @@ class ProgramLoader:
         self.paths = [path for path in paths if not is_config(path)]
         self.config_paths = [path for path in paths if is_config(path)]
         self.relevant = RelevantCode.among(self.paths, overrides, max_bytes)
+        self.project.relevant = self.relevant.files
         self.program = Program(max_bytes=max_bytes)
         if earlier is not None:
             self.program.executed = earlier.executed.copy()

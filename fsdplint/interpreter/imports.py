@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import libcst as cst
@@ -21,6 +23,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
+from fsdplint.syntax.kinds_of_files import MAIN_TEST, is_test_file, only_defines
 from fsdplint.syntax.qualified_names import PUBLIC, canonical, walk
 from fsdplint.syntax.version_guards import asks_for_version, is_of_fsdp
 from fsdplint.trace import Imported
@@ -62,7 +65,7 @@ def absolute_name(node: cst.ImportFrom) -> str:
 
 def import_module(run: Run, name: str) -> Value:
     """The value of a module of the project or of a library."""
-    found = locate_module(run, name) or _locate_elsewhere(run, name)
+    found = find_module(run, name)
     if found is None:
         return Symbol(canonical(name)) if not name.startswith(".") else Unknown()
     importer = _importer(run)
@@ -72,6 +75,17 @@ def import_module(run: Run, name: str) -> Value:
 def _importer(run: Run) -> str:
     """The file that imports here; "" if it can do without what it imports."""
     return "" if can_do_without(run.source, run.executing) else run.source.path
+
+
+def find_module(run: Run, name: str) -> Located | None:
+    """The file of a module of the project, and its shown path, also on a longer search path."""
+    return locate_module(run, name) or _beside_program(run, name) or _locate_elsewhere(run, name)
+
+
+def _beside_program(run: Run, name: str) -> Located | None:
+    """A module in the folder of the program, which Python searches for the imports of all files."""
+    program = run.trace.entry
+    return locate(run.project, name, program) if program and not name.startswith(".") else None
 
 
 def locate_module(run: Run, name: str) -> tuple[str, str] | None:
@@ -111,7 +125,7 @@ def _load(run: Run, found: Located, name: str, importer: str) -> Value:
 def import_from(run: Run, base: str, name: str) -> Value:
     """The value of `name` in `from base import name`."""
     known = run.project.located
-    key = run.source.path, base, name
+    key = run.trace.entry or "", run.source.path, base, name
     if key not in known:
         known[key] = _locate_name(run, base, name)
     found, submodule = known[key]
@@ -155,6 +169,9 @@ def _locate_name(run: Run, base: str, name: str) -> tuple[Located | None, Locate
     found = locate_module(run, base) if base else None
     submodule = locate_module(run, f"{base}.{name}" if base.strip(".") else f"{base}{name}")
     if found is None and submodule is None and not base.startswith("."):
+        found = _beside_program(run, base)
+        submodule = _beside_program(run, f"{base}.{name}")
+    if found is None and submodule is None and not base.startswith("."):
         found = _locate_elsewhere(run, base, name)
         submodule = None if found is not None else _locate_elsewhere(run, f"{base}.{name}")
     return found, submodule
@@ -165,6 +182,26 @@ def _lazy(run: Run, load: Callable[[Run], Value], *found: tuple[str, str] | None
     value = LazyImport(load, tuple(one[1] for one in found if one is not None))
     run.imports.append(value)
     return value
+
+
+def import_any(run: Run) -> None:
+    """Import the files that may fill a registry, and of which a loop imports some by their paths.
+
+    They are those that are relevant for FSDP and are no programs and no tests.
+    """
+    if run.imports_any:
+        return
+    run.imports_any = True
+    importer = run.source.path
+    for file in sorted(run.project.relevant):
+        name = os.path.basename(file)
+        if name == "__init__.py" or is_test_file(file):
+            continue
+        found = file, run.project.shown_path(file, importer)
+        source = run.project.source(Path(found[1]), imported=True)
+        if source is None or MAIN_TEST.search(source.text) or not only_defines(source):
+            continue
+        _lazy(run, partial(_load, found=found, name=name.removesuffix(".py"), importer=""), found)
 
 
 def load_registrations(run: Run) -> None:

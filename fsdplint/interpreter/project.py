@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,6 +90,7 @@ class Project:
         problems: the files that could not be read.
         namespaces: dotted names of folders of the project that are packages without a file.
         configs: settings files that a program reads, by the path that is shown to the user.
+        relevant: the real paths of the files that are relevant for FSDP, as far as it is known.
         consulted: what an entry asked about files that it does not execute, with the answers.
         file_queries: for each path that decides how an import resolves, whether the file exists.
         numbering: the numbers of what statements make, in all runs.
@@ -124,6 +125,7 @@ class Project:
         self._console_scripts: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
         self.consulted: dict[FileQuestion, FileAnswer] = {}
         self.file_queries: dict[str, bool] = {}
+        self.relevant: Set[str] = frozenset()
         self.numbering = Numbering()
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
         self.literals: dict[cst.CSTNode, Const] = {}
@@ -147,11 +149,12 @@ class Project:
         self.migration_words = Words(MIGRATION_WORDS)
         self.reducing_words = Words(REDUCING_WORDS)
         self._found: dict[tuple[str, str], tuple[str, str] | None] = {}
-        # By the path of a file, the files of the names that its `from` imports name.
-        self.located: dict[tuple[str, str, str], tuple[Located | None, Located | None]] = {}
+        # By the paths of a program and a file, the files of the names that its `from` imports name.
+        self.located: dict[tuple[str, str, str, str], tuple[Located | None, Located | None]] = {}
         self._elsewhere: dict[tuple[str, str, str | None], str | None] = {}
         self._is_folder: dict[str, bool] = {}
         self._like: dict[FileQuestion, dict[str, NamedModule]] = {}
+        self._uses_fsdp: dict[str, bool] = {}
         self._relative: dict[tuple[int, str, str], str | None] = {}
         self._real: dict[str, str] = {}
         self._folders: dict[str, str] = {}
@@ -256,6 +259,14 @@ class Project:
         self.consulted[consulted] = answer
         return answer
 
+    def may_use_fsdp(self, path: str) -> bool:
+        """Whether a file is relevant for FSDP, or mentions it."""
+        if path not in self._uses_fsdp:
+            relevant = self._realpath(path) in self.relevant
+            self._uses_fsdp[path] = relevant or mentions(self._content(Path(path)))
+        self.consulted["may_use_fsdp", path] = self._uses_fsdp[path]
+        return self._uses_fsdp[path]
+
     def gives_same_answers(self, consulted: Mapping[FileQuestion, FileAnswer]) -> bool:
         """Whether the files of an earlier project, which were not executed, are still the same."""
         return all(self._answer(*question) == answer for question, answer in consulted.items())
@@ -263,6 +274,8 @@ class Project:
     def _answer(self, what: str, *arguments: str) -> FileAnswer:
         if what == "registers":
             return self.registers(*arguments)
+        if what == "may_use_fsdp":
+            return self.may_use_fsdp(*arguments)
         if what == "modules_like":
             return tuple(
                 self.modules_like(

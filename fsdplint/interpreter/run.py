@@ -146,6 +146,7 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         self.module_scopes: dict[str, Scope] = {}
         self.imports: list[LazyImport] = []  # of project files, in order
         self.imports_searched = 0  # how many of them were searched for registrations
+        self.imports_any = False  # whether a loop imports files by their paths
         self.file_steps: list[tuple[int, float]] = []  # during which an imported file was executed
         self.collectors: set[str] = set()  # the names of classes that collect their subclasses
         self.counters: dict[Hashable, int] = {}

@@ -37,6 +37,7 @@ from fsdplint.interpreter.training_modes import forget_modes
 from fsdplint.interpreter.values import (
     Bound,
     Const,
+    Dict,
     Function,
     Method,
     Partial,
@@ -194,7 +195,8 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
                 lose_optimizer(run, run.settle(value))
     for value in call.values:
         call_back(run, value, call.node)
-    result = value_by_name(name, f"{origin}({_given_constants(function, call)})" if origin else "")
+    given = _given_constants(run, function, call)
+    result = value_by_name(name, f"{origin}({given})" if origin else "")
     if isinstance(result, Unknown):
         note_chunks(run, of_library, call, result)
         result.library = function.library if isinstance(function, Unknown) else ""
@@ -244,15 +246,24 @@ def _varies(value: Value) -> bool:
     return isinstance(value, Unknown) and value.varying
 
 
-def _given_constants(function: Value, call: Call) -> str:
+def _given_constants(run: Run, function: Value, call: Call) -> str:
     """The arguments of a call of an unknown object's method, if they are constants.
 
-    `name.startswith("a")` and `name.startswith("b")` are different values.
+    `name.startswith("a")` and `name.startswith("b")` are different values. Settings that are read
+    from `config.get("a", {})` are those that are read from `config.get("a")`.
     """
     if not isinstance(function, Unknown) or call.kwargs or call.open:
         return ""
-    constants = [arg.value for arg in call.args if isinstance(arg, Const)]
-    return ", ".join(map(repr, constants)) if len(constants) == len(call.args) else ""
+    given = call.args
+    if _name_of(function) == "get" and len(given) == 2 and _is_empty(run.settle(given[1])):
+        given = given[:1]
+    constants = [arg.value for arg in given if isinstance(arg, Const)]
+    return ", ".join(map(repr, constants)) if len(constants) == len(given) else ""
+
+
+def _is_empty(value: Value) -> bool:
+    """Whether a value is a list, tuple or dict without elements."""
+    return isinstance(value, Dict | Sequence) and not (value.items or value.open)
 
 
 def _depends_on_rank(function: Value, call: Call) -> bool:

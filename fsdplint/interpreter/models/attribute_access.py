@@ -37,14 +37,19 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
+    Bound,
     Class,
     Condition,
     Const,
+    Dict,
+    Function,
     Instance,
     Method,
     ModuleValue,
     OptimizerValue,
+    Partial,
     ProjectModule,
+    Sequence,
     Symbol,
     Unknown,
     Value,
@@ -182,7 +187,21 @@ def _wrapper_has(run: Run, module: ModuleValue, attribute: str) -> bool | None:
 _OF_MESHES = frozenset({"get_group", "get_local_rank", "group", "mesh", "mesh_dim_names"})
 
 
-@function("builtins.hasattr", "builtins.callable")
+@function("builtins.callable")
+def is_callable(run: Run, name: str, call: Call) -> Value:
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(value, Bound | Class | Function | ModuleValue | Partial):
+        return Const(True)
+    if isinstance(value, Const | Dict | Sequence):
+        return Const(False)
+    if isinstance(value, Instance) and not value.cls.has_unknown_base():
+        return Const(value.cls.lookup("__call__") is not None)
+    if isinstance(value, Unknown):
+        return Unknown(origin=run.text(call.node), varying=unknown_result(call).varying)
+    return Unknown(origin=run.text(call.node))
+
+
+@function("builtins.hasattr")
 def has_attribute(run: Run, name: str, call: Call) -> Value:
     if len(call.args) == 2 and constant(call.args[1]) in _OF_MESHES:
         if run.settle(call.args[0]) in run.whole_groups | run.part_groups:

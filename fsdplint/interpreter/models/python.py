@@ -11,7 +11,7 @@ from fsdplint.discovery.module_resolver import absolute
 from fsdplint.interpreter import losses, unfinished_saves
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.imports import import_module
+from fsdplint.interpreter.imports import import_any, import_module
 from fsdplint.interpreter.long_run import note_extremum
 from fsdplint.interpreter.mode_code import module_of_mode
 from fsdplint.interpreter.models import tensors
@@ -178,6 +178,8 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
         chosen = module_of_setting(run, name_of)
         if chosen is not None:
             return chosen
+    if isinstance(name_of, Unknown) and run.loop_depth:
+        import_any(run)
     wanted = constant(name_of)
     full = absolute(wanted, package) if isinstance(wanted, str) else None
     return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
