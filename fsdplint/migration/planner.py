@@ -67,7 +67,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     The blockers are those of the most direct form: what a form solves is no obstacle.
     """
     plan = _plan_as_is(program, sources)
-    if not plan.blockers or program.cut_short:
+    if not plan.blockers or any(cut.unfinished for cut in program.cuts.values()):
         return plan
     direct, left = DirectForm(program, list(sources)), plan.blockers
     blocked = fabric_strategies.write_functions(direct)

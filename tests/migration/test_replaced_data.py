@@ -126,6 +126,24 @@ def test_a_tensor_of_old_values_that_other_code_keeps(
     assert ("FSDP299-data-replaced" in codes) != copied
 
 
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("size = average.blocks[0].linear.weight.data[:1].norm()", True),
+        ("first = average.blocks[0].linear.weight.data[:1]", False),
+        ("zeros = torch.zeros_like(average.blocks[0].linear.weight.data)", True),
+        ("joined = torch.cat([average.blocks[0].linear.weight.data, torch.ones(1, 8)])", True),
+        ("held = [average.blocks[0].linear.weight.data]", False),
+        ("held = other.blocks[0].linear.weight.data", True),
+    ],
+)
+def test_code_that_reads_old_values(line: str, copied: bool, tmp_path: Path) -> None:
+    body = AVERAGE.replace("average = FSDP", "other = Net()\naverage = FSDP")
+    found, _ = plan(tmp_path, body + f"{line}\nupdate(average, model)\n")
+    codes = {one.blocker.code for one in found.blockers}
+    assert ("FSDP299-data-replaced" in codes) != copied
+
+
 def test_data_of_other_tensors(tmp_path: Path) -> None:
     body = AVERAGE + "loss = model(torch.ones(2, 8)).sum()\nvalue = loss.data.cpu()\n"
     assert not plan(tmp_path, body)[0].blockers

@@ -56,6 +56,15 @@ def test_other_blockers_are_named(tmp_path: Path) -> None:
     assert [one.code for one in plan.blockers] == ["FSDP299-handle"]
 
 
+def test_a_dict_of_arguments_is_read_item_by_item(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    own = "class Settings:\n    options = {'use_orig_params': True}\n\n\nsettings = Settings()\n"
+    body = BODY.replace("[args.name]()", "[args.name](), **settings.options")
+    path.write_text(HEAD + CLASSES + CHOICE + own + body)
+    (plan,) = plans_of(load([path]))
+    assert not plan.blockers
+
+
 def test_all_choices_that_are_tried_are_safe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,12 @@ An assignment of values that are computed from the old ones (`p.data = decay * p
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import libcst as cst
 
 from fsdplint.interpreter.torch_values import ParametersOf
-from fsdplint.interpreter.values import Unknown
+from fsdplint.interpreter.values import Unknown, Value
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import DATA_REPLACED
 from fsdplint.migration.context import Migration, nodes
@@ -25,7 +27,11 @@ from fsdplint.trace import Trace, WeightsSet, Wrapped
 
 TITLE = "Copy the new values into the parameter"
 # Methods of a tensor that return a new one, of the same shape if the argument has it.
-TAKING = {"add", "sub", "mul", "div", "lerp", "copy", "norm", "isnan", "isinf"}
+TAKING = {
+    "add", "sub", "mul", "div", "lerp", "copy", "norm", "isnan", "isinf",
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+}  # fmt: skip
+JOINS = {"torch.cat", "torch.concat", "torch.stack"}  # whose results are new tensors
 # Methods whose result has the memory of the tensor, or may have it.
 VIEWS = {
     "detach", "view", "view_as", "reshape", "flatten", "t", "transpose", "permute", "squeeze",
@@ -36,7 +42,9 @@ ARITHMETIC = {"add", "sub", "mul", "div", "lerp", "clone", "clamp", "neg"}
 
 def rewrite(migration: Migration) -> None:
     """Copy values that are computed from the old ones into the parameter."""
-    for node, source in _assignments(migration).items():
+    assignments = _assignments(migration)
+    modules = {one for found in assignments.values() for one in found.modules}
+    for node, (source, _) in assignments.items():
         statement = statement_of(source, node)
         if node in migration.undecided_nodes or not isinstance(statement, cst.Assign):
             continue
@@ -45,7 +53,7 @@ def rewrite(migration: Migration) -> None:
         if not _is_computed(statement.value, source.code(node), source):
             continue
         if any(
-            _keeps_tensor(migration, other, part)
+            _keeps_tensor(migration, other, part, modules)
             for other in migration.sources
             for part in nodes(other)
         ):
@@ -58,7 +66,7 @@ def rewrite(migration: Migration) -> None:
 
 def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Add a blocker for each other assignment."""
-    for node, source in _assignments(migration).items():
+    for node, (source, _) in _assignments(migration).items():
         if node in migration.copied_data:
             continue
         if {node, *ancestors(source, node)} & migration.blocks.whole_parameters:
@@ -67,14 +75,22 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
         migration.blockers.append(Blocked(source, node, reason))
 
 
-def _assignments(migration: Migration) -> dict[cst.CSTNode, Source]:
-    """The targets of the assignments to data of wrapped models, with their files."""
-    found: dict[cst.CSTNode, Source] = {}
+class _Assigned(NamedTuple):
+    """Where data of wrapped models is assigned, and the modules that the parameters belong to."""
+
+    source: Source
+    modules: set[str]
+
+
+def _assignments(migration: Migration) -> dict[cst.CSTNode, _Assigned]:
+    """The targets of the assignments to data of wrapped models."""
+    found: dict[cst.CSTNode, _Assigned] = {}
     for trace in migration.program.traces:
         for event in trace.of(WeightsSet):
             site = event.site
             if isinstance(site, NodeSite) and _assigns(site.node) and _is_wrapped(trace, event):
-                found[site.node] = site.source
+                one = found.setdefault(site.node, _Assigned(site.source, set()))
+                one.modules.update(event.modules)
     return found
 
 
@@ -93,20 +109,36 @@ def _is_computed(value: cst.BaseExpression, target: str, source: Source) -> bool
     return False
 
 
-def _keeps_tensor(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Whether a node is the data of a parameter, in a place that may keep the tensor itself."""
-    if not _is_data(migration, node):
+def _keeps_tensor(
+    migration: Migration, source: Source, node: cst.CSTNode, modules: set[str]
+) -> bool:
+    """Whether a node is the data of a parameter, in a place that may keep the tensor itself.
+
+    modules: those whose parameters get new values.
+    """
+    if not _is_data(migration, node, modules):
         return False
     parent = source.parent(node)
-    while isinstance(parent, cst.Attribute):
-        call = source.parent(parent)
-        if not isinstance(call, cst.Call) or call.func is not parent:
-            return True
-        if parent.attr.value not in VIEWS:
-            return False
-        node, parent = call, source.parent(call)
-    if isinstance(parent, cst.AssignTarget | cst.BinaryOperation | cst.UnaryOperation | cst.Expr):
+    while isinstance(parent, cst.Attribute | cst.Subscript):
+        if isinstance(parent, cst.Attribute):
+            call = source.parent(parent)
+            if not isinstance(call, cst.Call) or call.func is not parent:
+                return True
+            if parent.attr.value not in VIEWS:
+                return False
+            node = call
+        else:
+            node = parent  # it may be a view
+        parent = source.parent(node)
+    if isinstance(
+        parent,
+        cst.AssignTarget | cst.AugAssign | cst.BinaryOperation | cst.UnaryOperation | cst.Expr,
+    ):
         return False
+    if isinstance(parent, cst.Element):
+        parent = source.parent(source.parent(parent) or parent)
+        joined = source.parent(parent) if isinstance(parent, cst.Arg) else None
+        return not isinstance(joined, cst.Call) or migration.symbol(joined.func) not in JOINS
     if isinstance(parent, cst.Arg):
         call = source.parent(parent)
         func = call.func if isinstance(call, cst.Call) else None
@@ -114,16 +146,31 @@ def _keeps_tensor(migration: Migration, source: Source, node: cst.CSTNode) -> bo
     return isinstance(parent, cst.CSTNode)
 
 
-def _is_data(migration: Migration, node: cst.CSTNode) -> bool:
-    """Whether a node is the `.data` of what may be a parameter, or a parameter's `detach()`."""
+def _is_data(migration: Migration, node: cst.CSTNode, modules: set[str]) -> bool:
+    """Whether a node is the `.data` of what may be a parameter of the modules, or its `detach()`."""
     if isinstance(node, cst.Attribute) and node.attr.value == "data":
         owners = migration.values(node.value)
-        return not owners or any(isinstance(one, ParametersOf | Unknown) for one in owners)
+        return not owners or any(
+            isinstance(one, Unknown) or _is_parameter(migration, one, modules) for one in owners
+        )
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False
     owner = node.func.value
     return node.func.attr.value == "detach" and any(
-        isinstance(value, ParametersOf) for value in migration.values(owner)
+        _is_parameter(migration, value, modules) for value in migration.values(owner)
+    )
+
+
+def _is_parameter(migration: Migration, value: Value, modules: set[str]) -> bool:
+    """Whether a value may be parameters of some modules."""
+    if not isinstance(value, ParametersOf):
+        return False
+    own = {one.id for one in value.modules}
+    return not own or any(
+        trace.related(trace.unwrap(one), trace.unwrap(other))
+        for trace in migration.program.traces
+        for one in own.intersection(trace.modules)
+        for other in modules.intersection(trace.modules)
     )
 
 
