@@ -88,7 +88,6 @@ class FrameworkConfigured(Event):
         `...` for an unknown one.
     open: whether there may be further arguments.
     strategy: where the strategy that it gets was made.
-    of_fabric: whether it is Lightning's Fabric, or a strategy of it.
     """
 
     kind: ClassVar[str] = "framework-configured"
@@ -98,7 +97,6 @@ class FrameworkConfigured(Event):
     options: Mapping[str, object] = field(default_factory=dict)
     open: bool = False
     strategy: Site | None = unrecorded("the program's code tells", default=None)
-    of_fabric: bool = False
 
 
 @event

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from pathlib import Path
 
@@ -452,20 +451,3 @@ def test_a_precision_that_is_not_known_where_the_strategy_is_made(tmp_path: Path
 def test_a_lightning_that_is_too_old(tmp_path: Path, required: str) -> None:
     (tmp_path / "requirements.txt").write_text(f"torch>=2.6\n{required}\n", encoding="utf-8")
     assert codes(tmp_path, program()) == {"FSDP223-lightning-too-old"}
-
-
-def test_the_strategy_of_the_trainer_has_no_fix(tmp_path: Path) -> None:
-    from fsdplint.engine.check import check
-    from fsdplint.interpreter import load
-    from fsdplint.registry.rules import rule_by_code
-
-    path = tmp_path / "train.py"
-    path.write_text(
-        "import lightning as L\nfrom lightning.pytorch.strategies import FSDPStrategy\n"
-        "trainer = L.Trainer(devices=4, strategy=FSDPStrategy())\n",
-        encoding="utf-8",
-    )
-    rule = rule_by_code("FSDP223")
-    assert rule is not None
-    (found,) = check(load([path]), [rule()])
-    assert found.fix is None and re.search("configure_model", found.help or "")

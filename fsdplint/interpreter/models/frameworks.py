@@ -85,7 +85,6 @@ def _configure(
         options=_options(run, call) if options is None else options,
         open=call.open or bool(call.args),
         strategy=strategy,
-        of_fabric=framework == "lightning" and "abric" in name,
     )
     return call_unknown(run, Symbol(name), call)
 

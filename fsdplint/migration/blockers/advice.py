@@ -207,6 +207,10 @@ WRITE_PARALLELIZE = (
     "it to `ModelParallelStrategy(parallelize_fn=..., data_parallel_size=<all devices>, "
     "tensor_parallel_size=1)`."
 )
+WRITE_CONFIGURE_MODEL = (
+    "Write `configure_model` in the LightningModule. It shards the module with `fully_shard`, over "
+    '`self.device_mesh["data_parallel"]`, and registers each step by `register_fsdp_forward_method`.'
+)
 WRITE_KEYWORDS = "Write the keywords in this call itself; then run this again."
 WRITE_VALUE = (
     "Write the value here as a literal, or as a name that is assigned once in these files; or "

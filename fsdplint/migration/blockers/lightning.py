@@ -1,4 +1,4 @@
-"""Blockers about Fabric's strategy for FSDP1, which becomes its strategy for FSDP2."""
+"""Blockers about Lightning's strategies for FSDP1, which become its strategies for FSDP2."""
 
 from fsdplint.migration.blockers import Blocker, advice
 
@@ -9,7 +9,7 @@ STRATEGY_LEFT = Blocker(
 )
 FABRIC_UNKNOWN = Blocker(
     "FSDP223-fabric-unknown",
-    "the `Fabric` that gets this strategy is not known, and with it the precision and the number "
+    "the `{api}` that gets this strategy is not known, and with it the precision and the number "
     "of devices",
     advice.WRITE_PARALLELIZE,
 )
@@ -80,6 +80,26 @@ BACKWARD_WITHOUT_SWITCH = Blocker(
     "after a `no_backward_sync` block with `enabled=False`, Lightning leaves the reduction of "
     "gradients of FSDP2 off, and this backward pass stands in no such block",
     "Put the backward pass into a `no_backward_sync` block, too; then run this again.",
+)
+MODULE_OF_TRAINER = Blocker(
+    "FSDP223-module-unknown",
+    "the LightningModule that this Trainer gets is not known",
+    advice.WRITE_CONFIGURE_MODEL,
+)
+MODULE_CONFIGURED = Blocker(
+    "FSDP223-module-configured",
+    "the LightningModule `{name}` has `{method}` already",
+    advice.WRITE_CONFIGURE_MODEL,
+)
+MODULE_ELSEWHERE = Blocker(
+    "FSDP223-module-elsewhere",
+    "`configure_model` of `{name}` cannot read `{code}`",
+    "Write the policy with classes that the file of the LightningModule knows; then run this again.",
+)
+LAYERS_SYNCHRONISED = Blocker(
+    "FSDP223-layers-synchronised",
+    "`ModelParallelStrategy` ignores `sync_batchnorm`",
+    "Convert the batch norms in the LightningModule; then run this again.",
 )
 LIGHTNING_TOO_OLD = Blocker(
     "FSDP223-lightning-too-old",

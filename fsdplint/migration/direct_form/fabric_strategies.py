@@ -17,8 +17,9 @@ from fsdplint.migration.context import Migration
 from fsdplint.migration.direct_form.rewriting import DirectForm, changed_program
 from fsdplint.migration.frameworks import fabric_uses
 from fsdplint.migration.frameworks.fabric import strategies_left
-from fsdplint.migration.frameworks.fabric_names import strategies_in
+from fsdplint.migration.frameworks.fabric_names import OF_TRAINER, new_home, strategies_in
 from fsdplint.migration.frameworks.fabric_strategy import StrategyWriter
+from fsdplint.migration.frameworks.trainer_strategy import TrainerStrategyWriter
 from fsdplint.migration.frameworks.versions import LIGHTNING
 from fsdplint.source.folders import project_root
 from fsdplint.source.source import Source
@@ -63,10 +64,13 @@ def write_functions(direct: DirectForm) -> list[Blocked] | None:
 def _write(migration: Migration, source: Source, node: cst.BaseExpression) -> bool:
     """Rewrite a reference to the strategy; whether it makes one."""
     call = source.parent(node)
-    if isinstance(node, cst.SimpleString):
-        StrategyWriter(migration, source, node).write()
-    elif isinstance(call, cst.Call) and call.func is node:
-        StrategyWriter(migration, source, call).write()
+    is_call = isinstance(call, cst.Call) and call.func is node
+    if isinstance(node, cst.SimpleString) or is_call:
+        made = call if isinstance(call, cst.Call) and is_call else node
+        writer = StrategyWriter(migration, source, made)
+        if new_home(writer.full_name) in OF_TRAINER:
+            writer = TrainerStrategyWriter(migration, source, made)
+        writer.write()
     else:
         fabric_uses.rename_class(migration, source, node)
         return False

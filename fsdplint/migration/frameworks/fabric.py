@@ -1,4 +1,4 @@
-"""The Fabrics that get a strategy for FSDP1."""
+"""The Fabrics and Trainers that get a strategy for FSDP1."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from fsdplint.trace import FrameworkConfigured
 
 @dataclass(frozen=True)
 class FabricCall:
-    """A call of Fabric that may get the strategy for FSDP1.
+    """A call of Fabric or Trainer that may get the strategy for FSDP1.
 
     Attributes:
         named: its arguments by name.
         options: its arguments in the runs in which it gets this strategy.
+        is_trainer: whether it is a call of Trainer.
     """
 
     source: Source
     node: cst.Call
     named: dict[str, cst.Arg]
     options: list[dict[str, object]]
+    is_trainer: bool = False
 
 
 def strategies_left(migration: Migration) -> list[Blocked]:
@@ -50,8 +52,10 @@ def strategies_left(migration: Migration) -> list[Blocked]:
     ]
 
 
-def fabrics_of(migration: Migration, source: Source, made: cst.BaseExpression) -> list[FabricCall]:
-    """The calls of Fabric that get a strategy.
+def fabrics_of(
+    migration: Migration, source: Source, made: cst.BaseExpression, api: str
+) -> list[FabricCall]:
+    """The calls of Fabric, or of Trainer, that get a strategy.
 
     made: the call that makes the strategy, or its name in the call of Fabric.
 
@@ -59,16 +63,17 @@ def fabrics_of(migration: Migration, source: Source, made: cst.BaseExpression) -
         Blocked: none is known, or its arguments cannot be read.
     """
     found: dict[cst.Call, FabricCall] = {}
-    for event, site in events(migration, "Fabric"):
+    for event, site in events(migration, api):
         assert isinstance(site.node, cst.Call)
-        named, rest = arguments(site.node, PARAMETERS)
+        named, rest = arguments(site.node, PARAMETERS if api == "Fabric" else ())
         given = named.get("strategy")
         if rest or given is None or not _gets(event, given.value, made):
             continue
-        one = found.setdefault(site.node, FabricCall(site.source, site.node, named, []))
+        new = FabricCall(site.source, site.node, named, [], is_trainer=api == "Trainer")
+        one = found.setdefault(site.node, new)
         one.options.append(dict(event.options))
     if not found:
-        raise Blocked(source, made, FABRIC_UNKNOWN())
+        raise Blocked(source, made, FABRIC_UNKNOWN(api=api))
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""The names of Fabric's strategy for FSDP1 in a file."""
+"""The names of Lightning's strategies for FSDP1 in a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import references, symbols_in
 
 STRATEGY = "FSDPStrategy"
-NAMES = ("fsdp", "fsdp_cpu_offload")  # of the strategy, as an argument of Fabric
-HOMES = ("lightning.fabric.strategies", "lightning_fabric.strategies")
+NAMES = ("fsdp", "fsdp_cpu_offload")  # of the strategy, as an argument of Fabric or Trainer
+OF_TRAINER = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
+HOMES = ("lightning.fabric.strategies", "lightning_fabric.strategies", *OF_TRAINER)
 STRATEGIES = frozenset(f"{home}{module}.{STRATEGY}" for home in HOMES for module in ("", ".fsdp"))
 FOR_FSDP2 = "ModelParallelStrategy"
 FABRICS = frozenset(
     {"lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
     | {"lightning.fabric.fabric.Fabric", "lightning_fabric.fabric.Fabric"}
+)
+TRAINERS = frozenset(
+    {"lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"}
+    | {f"{home}.trainer.Trainer" for home in ("lightning.pytorch", "pytorch_lightning")}
 )
 # The parameters of Fabric, in their order.
 PARAMETERS = (
@@ -28,7 +33,7 @@ PARAMETERS = (
 
 
 def configures_fabric(source: Source) -> bool:
-    """Whether a file uses Fabric's strategy for FSDP1."""
+    """Whether a file uses a strategy of Lightning for FSDP1."""
     return bool(strategies_in(source))
 
 
@@ -40,14 +45,28 @@ def is_for_fsdp2(source: Source) -> bool:
     )
 
 
+def new_home(full: str) -> str:
+    """The module of the strategy for FSDP2 beside that of a name of Lightning."""
+    if full.startswith("pytorch_lightning"):
+        return "pytorch_lightning.strategies"
+    if full.startswith("lightning_fabric"):
+        return "lightning_fabric.strategies"
+    of_trainer = full in TRAINERS or full.startswith(OF_TRAINER)
+    return "lightning.pytorch.strategies" if of_trainer else "lightning.fabric.strategies"
+
+
 def calls_by_name(source: Source) -> Iterator[tuple[cst.Call, cst.SimpleString]]:
-    """The calls `Fabric(strategy="fsdp")`, with the name of the strategy."""
+    """The calls `Fabric(strategy="fsdp")` and those of Trainer, with the name of the strategy."""
     if not any(f"{quote}fsdp" in source.text for quote in "\"'"):
         return
-    for home in ("lightning", "lightning_fabric"):
+    for home in ("lightning", "lightning_fabric", "pytorch_lightning"):
         for _, node, full in references(source, home):
             call = source.parent(node)
-            if full not in FABRICS or not isinstance(call, cst.Call) or call.func is not node:
+            if (
+                full not in FABRICS | TRAINERS
+                or not isinstance(call, cst.Call)
+                or call.func is not node
+            ):
                 continue
             given = arguments(call, PARAMETERS)[0].get("strategy")
             if given is not None and isinstance(given.value, cst.SimpleString):
@@ -56,7 +75,7 @@ def calls_by_name(source: Source) -> Iterator[tuple[cst.Call, cst.SimpleString]]
 
 
 def strategies_in(source: Source) -> list[cst.BaseExpression]:
-    """The references to the class of the strategy, and its names as arguments of Fabric."""
+    """The references to the classes of the strategies, and their names as arguments."""
     found: list[cst.BaseExpression] = []
     if STRATEGY in source.text:
         for node, full in symbols_in(source).items():

@@ -146,10 +146,10 @@ def precision_of(fabric: FabricCall) -> str | None:
 def mixed_precision(
     migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall
 ) -> tuple[str, str, str]:
-    """The text of FSDP1's policy that the strategy makes of the precision of Fabric; "" for none.
+    """The type of the policy that the strategy makes of the precision of Fabric; "" for no policy.
 
     A model that Fabric converts as a whole needs none. If the precision is chosen at run time, the
-    second text is the test for this policy, and the third one the policy where the test is false.
+    second text is the test for this policy, and the third one the type where the test is false.
 
     Raises:
         Blocked: the strategy for FSDP2 rejects the precision, or it is not known.
@@ -157,6 +157,10 @@ def mixed_precision(
     if "plugins" in fabric.named:
         raise Blocked(source, at, STRATEGY_ARGUMENT(name="plugins"))
     precision = precision_of(fabric)
+    if precision is None and fabric.is_trainer:
+        migration.note(REJECTED, source, at, detail=REJECTED_DETAIL)
+        test = 'self.trainer.precision == "bf16-mixed"'
+        return "bfloat16", test, _full_precision(migration)
     if precision is None:
         node = fabric.named["precision"].value
         if not _has_same_value(source, at, fabric, node):
@@ -164,23 +168,15 @@ def mixed_precision(
         migration.note(REJECTED, source, at, detail=REJECTED_DETAIL)
         names = ", ".join(f'"{name}"' for name in BF16_NAMES)
         text = expression(migration, source, node)
-        other = _full_precision(migration, source, at) or "None"
-        return _policy(migration, source, at, "bfloat16"), f"{text} in ({names})", other
+        return "bfloat16", f"{text} in ({names})", _full_precision(migration)
     if precision not in SUPPORTED:
         raise Blocked(source, at, PRECISION_UNSUPPORTED(precision=precision))
     if precision == "bf16-mixed":
-        return _policy(migration, source, at, "bfloat16"), "", ""
-    return (_full_precision(migration, source, at) if precision == "32-true" else ""), "", ""
+        return "bfloat16", "", ""
+    return (_full_precision(migration) if precision == "32-true" else ""), "", ""
 
 
-def _full_precision(migration: Migration, source: Source, at: cst.CSTNode) -> str:
-    """The policy that computes in float32; "" where no parameters can be of another type."""
+def _full_precision(migration: Migration) -> str:
+    """The type to compute in; "" where no parameters can be of another type than float32."""
     texts = (one.text for one in migration.program.sources.values())
-    return _policy(migration, source, at, "float32") if any(map(_TO_HALF.search, texts)) else ""
-
-
-def _policy(migration: Migration, source: Source, at: cst.CSTNode, dtype: str) -> str:
-    name = migration.need(source, "torch.distributed.fsdp", "MixedPrecision", at)
-    torch = migration.torch(source, at)
-    given = (f"{key}_dtype={torch}.{dtype}" for key in ("param", "reduce", "buffer"))
-    return f"{name}({', '.join(given)})"
+    return "float32" if any(map(_TO_HALF.search, texts)) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import libcst as cst
 
@@ -28,7 +29,7 @@ from fsdplint.migration.constructor.strategy import ONE_DIMENSIONAL
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.direct_form.building import only_builds
 from fsdplint.migration.frameworks.fabric import FabricCall, events, fabrics_of
-from fsdplint.migration.frameworks.fabric_names import STRATEGY
+from fsdplint.migration.frameworks.fabric_names import FOR_FSDP2, STRATEGY, new_home
 from fsdplint.migration.frameworks.fabric_settings import mixed_precision, process_count
 from fsdplint.migration.names import FSDP, PARAMETERS, PREFIX, STRATEGIES
 from fsdplint.migration.text import call
@@ -58,6 +59,9 @@ class StrategyWriter:
         unread: assignments of variables that nothing reads any more.
     """
 
+    api: ClassVar[str] = "Fabric"
+    saves_whole: ClassVar[bool] = False  # by default
+
     migration: Migration
     source: Source
     made: cst.BaseExpression
@@ -74,7 +78,7 @@ class StrategyWriter:
         Raises:
             Blocked: an argument has no counterpart, or a setting of Fabric is not known.
         """
-        fabrics = fabrics_of(self.migration, self.source, self.made)
+        fabrics = fabrics_of(self.migration, self.source, self.made, self.api)
         if isinstance(self.made, cst.Call):
             self.named, rest = arguments(self.made, ())
             found = events(self.migration, STRATEGY)
@@ -92,12 +96,44 @@ class StrategyWriter:
             self.migration.delete_statement(self.source, statement)
         self._add_precision(fabrics)
         self._add("use_orig_params", "True")
+        self._write_call(self._write_sharding(fabrics), counts.pop())
+
+    @property
+    def full_name(self) -> str:
+        """The full name of the class, or of the class that gets its name."""
+        call = self.made if isinstance(self.made, cst.Call) else self._call_around()
+        return self.migration.symbol(call.func) if call is not None else ""
+
+    def _call_around(self) -> cst.Call | None:
+        around = self.source.parent(self.source.parent(self.made) or self.made)
+        return around if isinstance(around, cst.Call) else None
+
+    def _write_sharding(self, fabrics: list[FabricCall]) -> list[str]:
+        """Write what shards the model; returns the arguments of the strategy for it."""
         name = fresh(self.source, self.made, "parallelize", "shard_model", "parallelize_model")
         self._write_function(name)
-        self._write_call(name, counts.pop())
+        return [f"parallelize_fn={name}"]
 
     def _blocked(self, node: cst.CSTNode, reason: Reason) -> Blocked:
         return Blocked(self.source, node, reason)
+
+    @property
+    def place(self) -> tuple[Source, cst.CSTNode]:
+        """The file of what shards the model, and a node there."""
+        return self.source, self.made
+
+    def _need(self, module: str, name: str | None) -> str:
+        """How the file of what shards the model writes a name."""
+        source, at = self.place
+        return self.migration.need(source, module, name, at)
+
+    def _policy_text(self, dtype: str) -> str:
+        """The policy of FSDP1 that computes in a type; "None" for no policy."""
+        if not dtype:
+            return "None"
+        name, torch = self._need(PREFIX, "MixedPrecision"), self._need("torch", None)
+        given = (f"{key}_dtype={torch}.{dtype}" for key in ("param", "reduce", "buffer"))
+        return f"{name}({', '.join(given)})"
 
     def _add(self, name: str, text: str) -> None:
         """Add an argument of FSDP1's constructor, unless the strategy gives it."""
@@ -123,9 +159,7 @@ class StrategyWriter:
             return
         text = self._text("auto_wrap_policy", value)
         if self._is_set("auto_wrap_policy", value):
-            policy = self.migration.need(
-                self.source, f"{PREFIX}.wrap", "ModuleWrapPolicy", self.made
-            )
+            policy = self._need(f"{PREFIX}.wrap", "ModuleWrapPolicy")
             text = f"{policy}({text})"
         self._add("auto_wrap_policy", text)
 
@@ -150,7 +184,7 @@ class StrategyWriter:
             raise self._blocked(value, STRATEGY_REPLICATES())
         if found == {"FULL_SHARD"}:
             return
-        enum = self.migration.need(self.source, PREFIX, "ShardingStrategy", self.made)
+        enum = self._need(PREFIX, "ShardingStrategy")
         if len(found) == 1:
             self._add("sharding_strategy", f"{enum}.{found.pop()}")
         elif found <= set(ONE_DIMENSIONAL) and not any("." in one for one in values):
@@ -164,9 +198,7 @@ class StrategyWriter:
             return
         text = self._text("device_mesh", value)
         if isinstance(value, cst.Tuple):
-            init = self.migration.need(
-                self.source, "torch.distributed.device_mesh", "init_device_mesh", self.made
-            )
+            init = self._need("torch.distributed.device_mesh", "init_device_mesh")
             text = f'{init}("cuda", {text})'
         elif not self._all(value, "init_device_mesh"):
             raise self._blocked(value, STRATEGY_VALUE(name="device_mesh"))
@@ -207,9 +239,7 @@ class StrategyWriter:
         self._apply_checkpointing(f"check_fn=lambda module: isinstance(module, {given})")
 
     def _apply_checkpointing(self, argument: str) -> None:
-        apply = self.migration.need(
-            self.source, CHECKPOINTING, "apply_activation_checkpointing", self.made
-        )
+        apply = self._need(CHECKPOINTING, "apply_activation_checkpointing")
         self.inside.append((apply, argument))
 
     def _add_precision(self, fabrics: list[FabricCall]) -> None:
@@ -219,14 +249,16 @@ class StrategyWriter:
             return
         if len(texts) > 1:
             raise self._blocked(self.made, STRATEGY_VALUE(name="mixed_precision"))
-        text, test, other = texts.pop()
+        dtype, test, other = texts.pop()
+        if not dtype:
+            return
+        text = self._policy_text(dtype)
         if test:
             name = fresh(self.source, self.made, "mixed_precision", "fabric_precision")
-            parts = [text, f"if {test}", f"else {other}"]
+            parts = [text, f"if {test}", f"else {self._policy_text(other)}"]
             self.before += [f"{name} = (", *(f"\t{one}" for one in parts), ")"]
             text = name
-        if text:
-            self._add("mixed_precision", text)
+        self._add("mixed_precision", text)
 
     # Values --------------------------------------------------------------------------------------
 
@@ -307,7 +339,7 @@ class StrategyWriter:
 
     def _write_function(self, name: str) -> None:
         source, made = self.source, self.made
-        wrapper = self.migration.need(source, PREFIX, FSDP, made)
+        wrapper = self._need(PREFIX, FSDP)
         hybrid = any("HYBRID" in one for one in self.wrapping)
         if not hybrid:
             self._add("device_mesh", 'mesh["data_parallel"]')
@@ -333,25 +365,25 @@ class StrategyWriter:
         above = [*self.before, *blank] if self.before else blank[_blank_above(source, statement) :]
         self.migration.rewrite.insert_before(source, statement, [*above, *lines, *blank])
 
-    def _write_call(self, name: str, count: str) -> None:
+    def _write_call(self, sharding: list[str], count: str) -> None:
         source, made = self.source, self.made
-        given = [f"parallelize_fn={name}", f"data_parallel_size={count}", "tensor_parallel_size=1"]
+        given = [*sharding, f"data_parallel_size={count}", "tensor_parallel_size=1"]
         given += self._save_argument()
         for key in KEPT:
             if key in self.named:
                 text = expression(self.migration, source, self.named[key].value)
                 given.append(f"{key}={text}")
-        home = "lightning_fabric" if "from lightning_fabric" in source.text else "lightning.fabric"
-        strategy = self.migration.need(source, f"{home}.strategies", "ModelParallelStrategy", made)
+        strategy = self.migration.need(source, new_home(self.full_name), FOR_FSDP2, made)
         self.migration.forget(source, made)
         self.migration.put_call(source, made, strategy, given)
 
     def _save_argument(self) -> list[str]:
-        """Fabric's strategies save sharded checkpoints by default."""
+        """The form of checkpoints; the strategy for FSDP2 saves sharded ones by default."""
         arg = self.named.get("state_dict_type")
-        if arg is None or _word(arg.value) == "sharded":
+        kind = _word(arg.value) if arg is not None else "full" if self.saves_whole else "sharded"
+        if kind == "sharded":
             return []
-        if _word(arg.value) == "full":
+        if kind == "full" or arg is None:
             return ["save_distributed_checkpoint=False"]
         text = expression(self.migration, self.source, arg.value)
         return [f'save_distributed_checkpoint={text} == "sharded"']

@@ -18,6 +18,7 @@ from fsdplint.migration.blockers.lightning import (
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded
+from fsdplint.migration.frameworks.fabric_names import FOR_FSDP2, new_home
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
@@ -38,10 +39,11 @@ EMPTY_DETAIL = (
 )
 
 
-def new_name(migration: Migration, source: Source, node: cst.CSTNode) -> str:
-    """How a file writes the class of the strategy for FSDP2."""
-    home = "lightning_fabric" if "from lightning_fabric" in source.text else "lightning.fabric"
-    return migration.need(source, f"{home}.strategies", "ModelParallelStrategy", node)
+def new_name(migration: Migration, source: Source, node: cst.CSTNode, full: str = "") -> str:
+    """How a file writes the class of the strategy for FSDP2, beside the class with a full name."""
+    if not full and "from lightning_fabric" in source.text:
+        full = "lightning_fabric"
+    return migration.need(source, new_home(full), FOR_FSDP2, node)
 
 
 def rename_class(migration: Migration, source: Source, node: cst.CSTNode) -> None:
@@ -60,7 +62,7 @@ def rename_class(migration: Migration, source: Source, node: cst.CSTNode) -> Non
         statement = source.statement(node)
         raise Blocked(source, node, STRATEGY_USED(code=source.code(statement).strip()[:80]))
     migration.forget(source, node)
-    migration.substitute(source, node, new_name(migration, source, node))
+    migration.substitute(source, node, new_name(migration, source, node, migration.symbol(node)))
 
 
 def files_together(migration: Migration, source: Source) -> list[Source]:
