@@ -66,6 +66,16 @@ LOOKUPS = {
         """,
         f'strategy = (how if how in {KNOWN} else None) or "NO_SHARD"',
     ),
+    "a question for a name": (
+        """
+        how = os.environ["HOW"]
+        if not hasattr(ShardingStrategy, how):
+            raise ValueError(how)
+        known = hasattr(ShardingStrategy, how)
+        strategy = getattr(ShardingStrategy, how)
+        """,
+        f"if how not in {KNOWN}:\n    raise ValueError(how)\nknown = how in {KNOWN}\nstrategy = how\n",
+    ),
     "a test for a member": (
         """
         def choose(how):

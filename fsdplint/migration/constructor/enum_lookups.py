@@ -12,6 +12,7 @@ from fsdplint.migration.constructor.enum_tests import WITHOUT_PARENTHESES
 from fsdplint.migration.context import Migration
 from fsdplint.migration.text import atom
 from fsdplint.source.source import Source
+from fsdplint.syntax.arguments import is_constant
 
 _GET = "__members__.get"
 _ALL_MEMBERS = ("__members__", "__members__.keys", _GET)
@@ -31,7 +32,8 @@ def rewrite(
 
     With a default (`getattr(Enum, name, default)`, `Enum.__members__.get(name)`), the name becomes
     the default if it is none of the members. Where code only reads the names of all members, a
-    tuple of them replaces the enum or its `__members__`. For `isinstance(value, Enum)` see `enum_tests`.
+    tuple of them replaces the enum or its `__members__`. `hasattr(Enum, name)` becomes a test of the name.
+    For `isinstance(value, Enum)` see `enum_tests`.
 
     Args:
         migration: the migration.
@@ -71,6 +73,8 @@ def rewrite(
         return False
     if call.args[0] is not parent:
         return False
+    if is_constant(call.func, "hasattr") and len(call.args) == 2 and members:
+        return _is_member(migration, source, call, members)
     if not isinstance(call.func, cst.Name) or call.func.value != "getattr":
         return False
     if len(call.args) == 2:
@@ -79,6 +83,23 @@ def rewrite(
     if len(call.args) != 3 or not members:
         return False
     return _with_default(migration, source, call, call.args[1], call.args[2], members)
+
+
+def _is_member(
+    migration: Migration, source: Source, call: cst.Call, members: Sequence[str]
+) -> bool:
+    """Rewrite `hasattr(Enum, name)`, which asks whether a member has this name."""
+    name = atom(migration.text(source, call.args[1].value))
+    known = ", ".join(string_literal(source, one) for one in members)
+    place: cst.BaseExpression = call
+    operator = "in"
+    outer = source.parent(call)
+    if isinstance(outer, cst.UnaryOperation) and isinstance(outer.operator, cst.Not):
+        place, operator = outer, "not in"
+    text = f"{name} {operator} ({known})"
+    plain = isinstance(source.parent(place), (*WITHOUT_PARENTHESES, cst.If, cst.Assert))
+    migration.substitute(source, place, text if plain or place.lpar else f"({text})")
+    return True
 
 
 def _get(migration: Migration, source: Source, node: cst.CSTNode, members: Sequence[str]) -> bool:
