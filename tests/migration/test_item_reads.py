@@ -449,3 +449,50 @@ def test_types_of_states_are_read_one_by_one(name: str, tmp_path: Path) -> None:
 def test_types_of_states_in_a_collection_of_unknown_length(made: str, tmp_path: Path) -> None:
     found, _ = plan(tmp_path, SAVER.format(made=made, given="*self.full"))
     assert any("cannot be read here" in one.reason for one in found.blockers)
+
+
+FLAGS = """
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+
+def arguments(rank):
+    def allocate(module):
+        return module.to_empty(device=torch.cuda.current_device(), recurse=False)
+
+    given = {"use_orig_params": True}
+    if FLAGS.low_memory:
+        given["param_init_fn"] = allocate if rank != 0 else None
+        given["sync_module_states"] = True
+    if FLAGS.in_turn:
+        given["device_id"] = rank
+    else:
+        given["device_id"] = torch.cuda.current_device()
+    return given
+
+
+def build(rank):
+    given = arguments(rank)
+    print(given)
+    with torch.device("cuda" if rank == 0 else "meta"):
+        net = Net()
+    return FSDP(net, **given)
+
+
+model = build(dist.get_rank())
+"""
+
+
+def test_a_key_under_an_unknown_setting_has_a_default(tmp_path: Path) -> None:
+    text = migrated(tmp_path, FLAGS)
+    assert 'if given.get("sync_module_states", False):' in text
+    assert 'given["device_id"]' in text
+
+
+def test_a_function_in_a_dict_only_allocates(tmp_path: Path) -> None:
+    text = migrated(tmp_path, FLAGS)
+    assert "    model.to_empty(device=torch.cuda.current_device())\n" in text.replace(
+        "net.", "model."
+    )
+    assert "param_init_fn(" not in text

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from fsdplint.interpreter.values import Const, Function
 from fsdplint.migration.analysis.called_functions import called_function, local_function
 from fsdplint.migration.analysis.variables import definition_at, definitions, is_exported
 from fsdplint.migration.constructor import reading
@@ -58,9 +59,9 @@ def empty_weights(
     found = called_function(migration.program, source, function)
     if found is None:
         local = local_function(source, function)
-        if local is None:
-            return None
-        found = source, local
+        found = (source, local) if local is not None else None
+    if found is None:
+        return _held_in_runs(migration, source, at, argument)
     home, definition = found
     body = _Body(home, definition)
     if not body.only_allocates():
@@ -72,6 +73,34 @@ def empty_weights(
         return None
     once = home is source and _is_read_once(migration, definition)
     return EmptyWeights(device, dtype, definition if once else None, is_variable)
+
+
+def _held_in_runs(
+    migration: Migration, source: Source, at: cst.CSTNode, argument: cst.BaseExpression
+) -> EmptyWeights | None:
+    """What the function does that an item of a dict holds in all runs, beside None."""
+    values = migration.values(argument)
+    functions = {one.node: one for one in values if isinstance(one, Function)}
+    others = [one for one in values if not isinstance(one, Function)]
+    if len(functions) != 1 or any(
+        one.value is not None for one in others if isinstance(one, Const)
+    ):
+        return None
+    if not all(isinstance(one, Const) for one in others):
+        return None
+    ((node, function),) = functions.items()
+    home = function.site.source
+    if isinstance(node, cst.Lambda):
+        target = reading.to_empty_device(node)
+        set_by = [target] if target is not None else []
+    else:
+        body = _Body(home, node)
+        set_by = [*body.devices, *body.dtypes] if body.only_allocates() else []
+    texts = [_written_elsewhere(migration, source, at, home, one) for one in set_by]
+    if not texts or None in texts:
+        return None
+    device, dtype, *_ = [*(one or "" for one in texts), ""]
+    return EmptyWeights(device, dtype)
 
 
 def _assigned_function(source: Source, argument: cst.BaseExpression) -> cst.BaseExpression:

@@ -49,7 +49,7 @@ def spread_keys(
     names = set(parameters) - keys
     keys |= _unreached(migration, names) | (_left_out(migration) & names)
     keys -= {key for key in never if _is_never_made(migration, key)}
-    certain = (always & keys) - MAY_BE_NONE
+    certain = (always & keys) - MAY_BE_NONE - _conditional(migration, always)
     return SpreadKeys(
         [key for key in parameters if key in certain],
         [key for key in parameters if key in keys - certain],
@@ -91,6 +91,36 @@ def _unreached(migration: Migration, names: set[str]) -> set[str]:
             if source.statement(at) not in reached or (is_chosen and not migration.values(at)):
                 found.add(key)
     return found
+
+
+def _conditional(migration: Migration, names: set[str]) -> set[str]:
+    """Those of some keys that all code gives dicts under a condition, such as an unknown setting."""
+    places: dict[str, list[tuple[Source, cst.CSTNode]]] = {}
+    for source in migration.program.sources.values():
+        if any(name in source.text for name in names):
+            for key, at in _keys_given(source):
+                if key in names:
+                    places.setdefault(key, []).append((source, at))
+    return {key for key, given in places.items() if not _is_given(given)}
+
+
+def _is_given(places: list[tuple[Source, cst.CSTNode]]) -> bool:
+    """Whether one of some places is executed in any case, or both arms of an `if` have one."""
+    arms: dict[cst.CSTNode, set[cst.CSTNode]] = {}
+    for source, at in places:
+        inner, under = at, False
+        for outer in ancestors(source, at):
+            if isinstance(outer, cst.FunctionDef | cst.Lambda | cst.ClassDef):
+                break
+            if isinstance(outer, cst.If) and inner is not outer.test:
+                arms.setdefault(outer, set()).add(inner)
+                under = True
+            inner = outer
+        if not under:
+            return True
+    return any(
+        one.orelse is not None and len(arms[one]) > 1 for one in arms if isinstance(one, cst.If)
+    )
 
 
 def _ancestors_in_statement(source: Source, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
