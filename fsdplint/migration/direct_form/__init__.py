@@ -12,6 +12,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     chosen_calls    calls of FSDP1 or of something else
     refused_calls   calls that raise TypeError, as they are meant
     class_calls     methods of a model that are called on FSDP1's class
+    double_wraps    modules that are wrapped twice
     class_names     comparisons of the name of FSDP1's class
     api_questions   tests of which API FSDP1 has
     forwarding      functions that only hand their arguments on to FSDP1

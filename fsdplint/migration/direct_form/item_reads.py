@@ -31,6 +31,7 @@ from fsdplint.syntax.layout import descend, statement_of
 
 OF_CALL = {
     FSDP: PARAMETERS,
+    "enable_wrap": PARAMETERS[1:],
     "MixedPrecision": OF_PRECISION,
     f"{FSDP}.state_dict_type": TYPE_PARAMETERS,
     f"{FSDP}.set_state_dict_type": TYPE_PARAMETERS,

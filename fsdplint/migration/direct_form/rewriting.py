@@ -26,6 +26,7 @@ from fsdplint.migration.direct_form import (
     class_names,
     constants,
     contexts,
+    double_wraps,
     flat_parameters,
     forwarding,
     forwarding_policies,
@@ -51,6 +52,7 @@ def _rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     return (
         api_questions.rewrite_expression(inlining, node)
         or class_calls.rewrite_call(inlining, node)
+        or double_wraps.rewrite_call(inlining, node)
         or flat_parameters.rewrite_call(inlining, node)
         or refused_calls.rewrite_call(inlining, node)
         or chosen_calls.rewrite_call(inlining, node)
