@@ -206,3 +206,24 @@ def test_a_load_that_ddp_shares_stays_lenient(tmp_path: Path) -> None:
     model.load_state_dict(torch.load("model.pt"), strict=not lenient)
     """
     assert "StateDictOptions(full_state_dict=True, strict=not lenient)" in migrated(tmp_path, body)
+
+
+DELETED = """
+loadable = saved["optim"]
+if os.environ.get("SHARDED"):
+    loadable = FSDP.optim_state_dict_to_load(model, optimizer, loadable)
+optimizer.load_state_dict(loadable)
+del saved["optim"]
+del loadable
+"""
+
+
+def test_a_state_is_deleted_after_the_load(tmp_path: Path) -> None:
+    text = migrated(tmp_path, SETUP + DELETED)
+    assert "set_optimizer_state_dict(" in text and "optim_state_dict_to_load" not in text
+    assert "else:\n    optimizer.load_state_dict(loadable)\ndel saved" in text
+
+
+def test_a_variable_that_only_the_branches_assign_is_not_deleted(tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, SETUP + DELETED.replace('loadable = saved["optim"]\n', ""))
+    assert any("how this optimizer state is used" in one.reason for one in found.blockers)

@@ -14,7 +14,8 @@ from fsdplint.migration.context import Migration
 from fsdplint.migration.state_dicts import branch_loads
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
-from fsdplint.syntax.enclosing import function_around
+from fsdplint.syntax.bindings import bindings_of
+from fsdplint.syntax.enclosing import ancestors, function_around
 from fsdplint.syntax.layout import descend, statement_of
 
 # What passes a value on and does nothing else with it.
@@ -91,6 +92,8 @@ class LoadReader:
             starts = [self.source.span(other.statement)[0] for other in others]
             end = min((start for start in starts if start > after), default=end)
             uses += reads(self.source, home or self.source.tree, target.value)
+            if any(self._is_bound_before(one, node) for one in self._targets(target)):
+                uses = [use for use in uses if not isinstance(self.source.parent(use), cst.Del)]
         elif isinstance(target, cst.Subscript) and isinstance(target.value, cst.Name):
             text = self.source.code(target)
             uses += [
@@ -99,6 +102,21 @@ class LoadReader:
                 if isinstance(part, cst.Subscript) and self.source.code(part) == text
             ]
         return [use for use in uses if after < self.source.span(use)[0] < end]
+
+    def _targets(self, name: cst.Name) -> list[cst.CSTNode]:
+        """The places that assign a variable."""
+        bindings = bindings_of(self.source)
+        scope = bindings.owner(bindings.scope_at(name), name.value)
+        targets = scope.others.get(name.value, ()) if scope is not None else ()
+        return [one for one in targets if isinstance(self.source.parent(one), cst.AssignTarget)]
+
+    def _is_bound_before(self, target: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether an assignment runs before a node in any case, so that its variable exists."""
+        statement = statement_of(self.source, target)
+        block = self.block_of(statement)
+        start = self.source.span(statement_of(self.source, node))[0]
+        inside = block in (self.source.tree, *ancestors(self.source, node))
+        return inside and self.source.span(statement)[1] <= start
 
     def _same_block(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         """Whether two statements are in the same block after blocks are unwrapped."""
