@@ -55,7 +55,9 @@ def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     if not _has_known_owner(parameter) or calling or parameter.unsharded_copy:
         return False
     for module in parameter.modules:
-        if groups.owner(module.id) is None or _may_be_ignored(run, groups, parameter, module.id):
+        if not groups.hold_all_parameters(module.id):
+            return False
+        if _may_be_ignored(run, groups, parameter, module.id):
             return False
         family = {*run.trace.submodules(module.id), *groups.ancestors(module.id)}
         if not _is_at_rest(groups, family, gradient):

@@ -120,6 +120,15 @@ class Groups:
         members = [self.trace.modules[m] for m in self.members(module, before)]
         return all(m.own_parameters is False and m.children_known for m in members)
 
+    def hold_all_parameters(self, module: str) -> bool:
+        """Whether FSDP2's groups certainly hold all parameters of a module: its own, and those of
+        its parts, unless they are parameters that a sharding ignores."""
+        if self.owner(module) is not None:
+            return True
+        sharded = self.trace.shardings()
+        kinds = {sharded[one] for one in self.trace.submodules(module) if one in sharded}
+        return kinds == {Sharding.FSDP2} and self.without_parameters(module)
+
     # Calls ------------------------------------------------------------------------------------
 
     def enclosing_calls(self, event: Called) -> Iterator[Called]:
