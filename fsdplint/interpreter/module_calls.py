@@ -19,6 +19,7 @@ from fsdplint.interpreter import (
     uninitialized,
     unset_buffers,
 )
+from fsdplint.interpreter.cut_samples import cut_in
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call, OutputFacts
@@ -136,6 +137,7 @@ def _enter(
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.split_by = rank_local.split_of(run, *call.values, *call.spread)
+        event.cut = cut_in(run, call.values)
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         uninitialized.note_training_call(run, module, event)
         note_mixed_dtypes(run, event, call)

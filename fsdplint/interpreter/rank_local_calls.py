@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fsdplint.interpreter import cut_samples
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.method_names import attribute_name
@@ -93,6 +94,7 @@ def through_call(run: Run, function: Value, call: Call, result: Value, begin: in
     """Mark the new result of a call. `begin`: the number of events before it."""
     if not run.has_own_data and not _begins(function, call):
         return
+    cut_samples.note_call(run, function, result)
     owner = function.owner if isinstance(function, Unknown) else None
     if owner is not None and isinstance(function, Unknown) and attribute_name(function) == "seed":
         owner.rank_local = None  # a generator, which has another seed now

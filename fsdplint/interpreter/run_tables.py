@@ -10,7 +10,7 @@ from typing import Any
 from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, RankLocal, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, DifferentiableGradient, ModuleMoved, Saved
+from fsdplint.trace import Collective, CutSamples, DifferentiableGradient, ModuleMoved, Saved
 from fsdplint.trace.numbers import Number
 
 
@@ -107,6 +107,7 @@ class DataTables:
         self.has_rank_data = False  # see `shared_draws`
         self.probe: Any = None  # of a dataset: see `data_probes`
         self.shared_draws: set[NodeSite] = set()
+        self.cut_samples: dict[Value, CutSamples] = {}
         # the dimensions that `_flatten` made one of, by the mesh and the name of this one
         self.flattened: dict[tuple[str, str], tuple[str, ...]] = {}
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum

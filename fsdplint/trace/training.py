@@ -39,6 +39,19 @@ class Split:
 
 
 @dataclass(frozen=True)
+class CutSamples:
+    """A part of each sample of a batch that the rank chooses, although each rank has other samples.
+
+    Attributes:
+        given: where each of all ranks gets the samples.
+        site: where the part is taken.
+    """
+
+    given: Site
+    site: Site
+
+
+@dataclass(frozen=True)
 class KnownParameter:
     """A parameter that a module certainly has.
 
@@ -143,6 +156,8 @@ class Called(Event):
         (static traces only).
     split_by: what chose the inputs of the rank, if ranks at one position in a mesh get the same
         (static traces only).
+    cut: how its inputs were cut, if each rank has a part of its own samples by its number (static
+        traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
     drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
@@ -172,6 +187,7 @@ class Called(Event):
     only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
     own_input: Site | None = unrecorded("inputs are not compared", default=None)
     split_by: Split | None = unrecorded("inputs are not compared", default=None)
+    cut: CutSamples | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
     statistics: str = unrecorded("it depends on modules that are parts", default="")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from fsdplint.interpreter import (
+    cut_samples,
     gathered_rows,
     local_columns,
     losses,
@@ -89,6 +90,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     found = _select(run, node, value, selection)
     if selection.is_slice:
         own_shuffles.note_slice(run, value, found)
+        cut_samples.note_slice(run, node, value, found, selection.bounds)
     one = node.slice[0].slice if len(node.slice) == 1 else None
     if isinstance(one, cst.Slice) and one.lower is not None and one.upper is not None:
         found = found if one.step is not None else window(run, value, found, selection.bounds)
