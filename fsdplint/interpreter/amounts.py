@@ -33,6 +33,7 @@ _KEEPS_COUNT = frozenset(
 )
 _COMPARISONS = frozenset("eq equal ge gt le lt ne not_equal".split())
 _COUNTS = frozenset({"count_nonzero", "sum"})  # of marked elements
+_MARKS = frozenset("bool isfinite isinf isnan logical_and logical_not logical_or".split())
 # The results of these show that a number is finite, whatever its factor is.
 _TESTS = ("isfinite", "isinf", "isnan", "allclose", "isclose")
 
@@ -155,7 +156,7 @@ def _note_share(run: Run, name: str, given: list[Value], result: Unknown | Tenso
         note(run, result, of_share=True)
     elif kept and first.counts_share:
         note(run, result, counts_share=True)
-    elif name in _COMPARISONS:
+    elif name in _COMPARISONS or (name in _MARKS and not isinstance(result, Const)):
         note_comparison(run, given, result)
     elif first.marks_share and name in _COUNTS:
         note(run, result, counts_share=True)

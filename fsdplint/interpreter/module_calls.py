@@ -90,7 +90,7 @@ def _generate(run: Run, module: ModuleValue, call: Call) -> Value:
         **summoned,
         collective=not summoned and communicates(run, module),
     )
-    return Unknown(varying=True)
+    return Unknown(varying=True, rank_local=rank_local_calls.of_forward(run, call, outer))
 
 
 def _enter(

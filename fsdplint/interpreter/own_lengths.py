@@ -23,7 +23,7 @@ def own_length(value: Value | None) -> RankLocal | None:
     elif isinstance(value, Unknown) and value.rank_local is not None and value.rank_local.counts:
         local = value.rank_local
     elif isinstance(value, Lazy):
-        return own_length(value.source)
+        return own_length(value.elements) or own_length(value.source)
     return local if local is not None and not local.agreed else None
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fsdplint.interpreter import cut_samples
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.local_libraries import works_within_process
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.method_names import attribute_name
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.rank_local import (
     NEW_VALUES,
     STRUCTURE,
@@ -57,9 +58,7 @@ _COMPUTES = _PATHS | frozenset(
     for name in "abs all any bool bytearray bytes chr divmod float int max memoryview min ord pow "
     "round sum".split()
 )
-# Libraries whose objects turn texts into numbers and back.
-_TOKENIZES = re.compile(r"(tiktoken|tokenizers|sentencepiece|transformers\.\w*Tokenizer\w*)\.")
-_COMPUTING = ("torch.", "math.", "numpy.", "statistics.")
+_COMPUTING = ("torch.",)
 COMMUNICATES = ("torch.distributed.", "torch.cuda.", "torch.utils.", "torch.optim.")
 # Methods of a tensor that return a number or tensor with memory of its own.
 _COPIES = frozenset("any all clone item max mean min norm sum tolist".split())
@@ -236,6 +235,8 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if function.name == "builtins.bool" and own_truth(next(iter(call.args), None)) is None:
             return None
         local = derive_rank_local(*call.values, *call.spread)
+        if function.name == "builtins.sum" and local is None and call.args:
+            local = own_length(run.settle(call.args[0]))  # `sum(1 for x in scores if x > 0)`
         last = function.name.rpartition(".")[2]
         if local is not None and function.name == "builtins.float":
             local.number = True
@@ -252,8 +253,10 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if function.name in _OF_TEXT and isinstance(constant(function.receiver), str):
             return derive_rank_local(*call.values)
         return of_method(function.receiver, function.name, call.values)
-    if isinstance(function, Unknown) and _TOKENIZES.match(function.library):
-        return derive_rank_local(*call.values, *call.spread)
+    if isinstance(function, Unknown) and works_within_process(function.library):
+        if attribute_name(function) in STRUCTURE:
+            return None
+        return derive_rank_local(function.owner, *call.values, *call.spread)
     if isinstance(function, Unknown) and function.owner is not None:
         name = attribute_name(function)
         return of_method(function.owner, name, call.values if name == "size" else ())
@@ -324,4 +327,7 @@ def computes(name: str) -> bool:
     last = name.rpartition(".")[2]
     if last in STRUCTURE or last in NEW_VALUES or last.endswith("_like"):
         return False
-    return name in _COMPUTES or (name.startswith(_COMPUTING) and not name.startswith(COMMUNICATES))
+    if name.startswith("builtins."):
+        return name in _COMPUTES
+    known = works_within_process(name) or name.startswith(_COMPUTING)
+    return name in _COMPUTES or (known and not name.startswith(COMMUNICATES))

@@ -19,6 +19,7 @@ from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
+from fsdplint.interpreter.local_libraries import works_within_process
 from fsdplint.interpreter.merging import derives_from_argument
 from fsdplint.interpreter.mesh_positions import note_chunks
 from fsdplint.interpreter.models import tensors
@@ -75,10 +76,11 @@ _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|tr
 
 
 # Functions that certainly do not wait for another rank.
-_NEVER_WAITS = re.compile(
-    r"(builtins|collections|copy|functools|itertools|json|math|numpy|os\.path|random|re"
-    r"|torch(?!\.distributed|\.multiprocessing))\."
-)
+_NEVER_WAITS = re.compile(r"(os\.path|random|torch(?!\.distributed|\.multiprocessing))\.")
+
+
+def _never_waits(name: str) -> bool:
+    return works_within_process(name) or _NEVER_WAITS.match(name) is not None
 
 
 def _library_of(function: Value) -> str:
@@ -126,10 +128,11 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     of_object = None
     if isinstance(function, Unknown):
         of_object = find_object_method(function.owner, _name_of(function))
+    library = function.name if isinstance(function, Symbol) else _library_of(function)
     communicates = of_object is None and not (
-        only_reads(function.name)
-        if isinstance(function, Symbol)
-        else _method_name(function) in _OF_TENSORS
+        (isinstance(function, Symbol) and only_reads(library))
+        or works_within_process(library)
+        or _method_name(function) in _OF_TENSORS
     )
     for value in call.values if run.has_own_data and communicates else ():
         note_agreement(run.settle(value), seen=False)
@@ -148,7 +151,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_unknown_call(run, function, name)
-        if not (isinstance(function, Symbol) and _NEVER_WAITS.match(origin)):
+        if not (isinstance(function, Symbol) and _never_waits(origin)):
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
         function.called = True

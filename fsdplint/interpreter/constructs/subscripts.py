@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from fsdplint.interpreter import (
+    amounts,
     cut_samples,
     gathered_rows,
     local_columns,
@@ -185,6 +186,9 @@ def _part_of_rank(
         return Unknown(varying=True, rank_local=RankLocal(local.source))
     if selection.is_slice or len(selection.indices) != 1:
         return None
+    chosen = _chosen_by_mask(run, value, selection.indices[0])
+    if chosen is not None:
+        return chosen
     place = position_of(run, selection.indices[0])
     if place is not None and several and value in run.chunks:
         run.within_samples.add(site)
@@ -192,6 +196,20 @@ def _part_of_rank(
     if local is None and several and is_distinct(selection.indices[0]):
         local = RankLocal(site)
     return element_at_own_index(run, value, local) if local is not None else None
+
+
+def _chosen_by_mask(run: Run, value: Value, index: Value) -> Value | None:
+    """The elements that a mask of the rank's own data chooses: `labels[labels != -100]`.
+
+    None if the index is no such mask.
+    """
+    local = local_of(index)
+    if local is None or not amounts.amount_of(run, index).marks_share:
+        return None
+    own = RankLocal(local.source, counts=True, selected=True)
+    if isinstance(value, TensorValue):
+        return TensorValue("derived", value.modules, rank_local=own)
+    return Unknown(varying=True, rank_local=own) if isinstance(value, Unknown) else None
 
 
 def _is_whole(value: Value) -> bool:

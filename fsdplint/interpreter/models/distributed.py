@@ -17,6 +17,7 @@ from fsdplint.interpreter import (
 from fsdplint.interpreter.collective_arguments import wrong_argument
 from fsdplint.interpreter.escape import modules_in
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.local_libraries import works_within_process
 from fsdplint.interpreter.meshes import (
     GroupRanks,
     ranks_of_group,
@@ -83,16 +84,12 @@ AGREED = {
 _REDUCTION = re.compile(r"^(all_)?(reduce|gather)")
 
 
-# Libraries that reduce values within one process.
-_OF_ONE_PROCESS = {"einops", "functools", "itertools", "numpy", "operator", "pandas"}
-
-
 def note_reduction(run: Run, name: str, call: Call, library: str = "") -> Collective | None:
     """Record an unknown function whose name is that of a reduction. Returns the event, if any.
 
     library: the dotted name of a function of a library.
     """
-    if library.partition(".")[0] in _OF_ONE_PROCESS:
+    if works_within_process(library):
         return None
     if call.values and _REDUCTION.search(name):
         return run.emit(Collective, call.node, api=name)

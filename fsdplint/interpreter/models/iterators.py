@@ -21,7 +21,9 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_numbers import own_numbers
+from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import doubt_filter, selects_trainable
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
@@ -98,7 +100,7 @@ def collect(run: Run, name: str, call: Call) -> Value:
         return value if name.endswith(".chain") else take_parameters(run, value)
     if isinstance(value, ModulesOf):
         return value if name.endswith(".chain") else replace(value, is_iterator=False)
-    if isinstance(value, Unknown):
+    if isinstance(value, Unknown) and local_of(value) is None:
         return value
     taken = read_all(run, value, name.rpartition(".")[2])
     if name.endswith(".sorted"):
@@ -107,6 +109,7 @@ def collect(run: Run, name: str, call: Call) -> Value:
         set_orders.note_list(run, run.settle(value), taken)
     copy_turns(run, value, taken)
     taken.length = length_of(run, value)
+    taken.own_length = taken.own_length or own_length(value)
     return set_of(taken.items, not taken.open) if name.endswith("set") else taken
 
 
@@ -175,7 +178,8 @@ def filter_items(run: Run, name: str, call: Call) -> Value:
         chosen = value.trainable or (body is not None and selects_trainable(body))
         return replace(value, created_at=None, every=False, trainable=chosen)
     node = call.node
-    if not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
+    own = isinstance(value, Unknown) and local_of(value) is not None
+    if not own and not isinstance(value, Sequence | ModulesOf | ModuleValue | Lazy):
         return value
     if not isinstance(node, cst.BaseExpression):
         return value
@@ -189,6 +193,7 @@ def filter_items(run: Run, name: str, call: Call) -> Value:
             verdict = truth_of(run, result, node, True)
             if verdict.outcome is not Truth.FALSE:
                 kept.items.append(item)
+                kept.own_length = kept.own_length or verdict.local
                 kept.open = kept.open or verdict.outcome is Truth.VARYING
                 if verdict.guards or verdict.outcome is Truth.VARYING:
                     doubt_filter(run, item)
