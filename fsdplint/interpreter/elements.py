@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter import (
+    own_sizes,
     padded_tensors,
     possible_lists,
     rank_local,
@@ -143,6 +144,8 @@ def subscript(run: Run, value: Value, index: Value, node: cst.CSTNode) -> Value:
         element = _unknown_element(value, index)
         if run.padded:
             padded_tensors.note_element(run, value, index, element)
+        if run.has_own_data:
+            own_sizes.note_element(value, index, element)
         return element
     return Unknown()
 

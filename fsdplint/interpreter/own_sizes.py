@@ -12,9 +12,17 @@ import libcst as cst
 
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.rank_local import local_of
+from fsdplint.interpreter.rank_local import length_of_selection, local_of
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, RankLocal, Sequence, Symbol, Unknown, Value
+from fsdplint.interpreter.values import (
+    Const,
+    RankLocal,
+    Sequence,
+    Symbol,
+    Unknown,
+    Value,
+    constant,
+)
 
 _JOINS = frozenset(f"torch.{name}" for name in "cat concat hstack stack vstack".split())
 # Methods that keep the size of a tensor.
@@ -103,3 +111,12 @@ def gathers_own_sizes(buffers: Value | None, tensor: Value | None) -> bool:
     if not isinstance(buffers, Sequence) or not buffers.items or not has_own_size(tensor):
         return False
     return all(map(has_own_size, buffers.items))
+
+
+def note_element(value: Unknown, index: Value, element: Value) -> None:
+    """Note that an element of a shape is a number of elements that the rank's own data choose."""
+    owner = value.owner
+    if owner is None or owner.parts.get("shape") is not value or constant(index) != 0:
+        return
+    if isinstance(element, Unknown):
+        element.rank_local = length_of_selection(local_of(owner)) or element.rank_local

@@ -107,6 +107,13 @@ def derive_rank_local(*values: Value | None) -> RankLocal | None:
     )
 
 
+def length_of_selection(local: RankLocal | None) -> RankLocal | None:
+    """What makes the number of elements different on each rank, if the data choose them."""
+    if local is None or not local.selected:
+        return None
+    return RankLocal(local.source, immutable=True)
+
+
 def own_number_of(value: Value | None) -> RankLocal | None:
     """What makes a value different on each rank, if it certainly is one number for many elements.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import cut_samples
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.local_libraries import works_within_process
+from fsdplint.interpreter.local_libraries import computes_within_process
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.method_names import attribute_name
 from fsdplint.interpreter.own_lengths import own_length
@@ -15,6 +15,7 @@ from fsdplint.interpreter.rank_local import (
     NEW_VALUES,
     STRUCTURE,
     derive_rank_local,
+    length_of_selection,
     local_of,
     own_data,
     own_truth,
@@ -253,7 +254,7 @@ def _of_result(run: Run, function: Value, call: Call, begin: int) -> RankLocal |
         if function.name in _OF_TEXT and isinstance(constant(function.receiver), str):
             return derive_rank_local(*call.values)
         return of_method(function.receiver, function.name, call.values)
-    if isinstance(function, Unknown) and works_within_process(function.library):
+    if isinstance(function, Unknown) and computes_within_process(function.library):
         if attribute_name(function) in STRUCTURE:
             return None
         return derive_rank_local(function.owner, *call.values, *call.spread)
@@ -306,13 +307,6 @@ def _of_selection(local: RankLocal | None) -> RankLocal | None:
     return replace(local, counts=True, selected=True) if local is not None else None
 
 
-def length_of_selection(local: RankLocal | None) -> RankLocal | None:
-    """What makes the number of elements different on each rank, if the data choose them."""
-    if local is None or not local.selected:
-        return None
-    return RankLocal(local.source, immutable=True)
-
-
 def of_forward(run: Run, call: Call, event: Event) -> RankLocal | None:
     """What makes the output of a forward different on each rank: its inputs do, and it gathers
     nothing."""
@@ -327,7 +321,5 @@ def computes(name: str) -> bool:
     last = name.rpartition(".")[2]
     if last in STRUCTURE or last in NEW_VALUES or last.endswith("_like"):
         return False
-    if name.startswith("builtins."):
-        return name in _COMPUTES
-    known = works_within_process(name) or name.startswith(_COMPUTING)
+    known = computes_within_process(name) or name.startswith(_COMPUTING)
     return name in _COMPUTES or (known and not name.startswith(COMMUNICATES))

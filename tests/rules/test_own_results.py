@@ -8,6 +8,8 @@ import pytest
 from programs import findings, program
 
 PROGRAM = """\
+import collections
+import copy
 import json
 import re
 import einops
@@ -55,6 +57,7 @@ TEXTS = 'texts = tokenizer.batch_decode(batch["tokens"])'
         ("given = model.generate(batch['tokens'])", "(given == 0).all()"),
         ("kept = batch['labels'][batch['labels'] != -100]", "kept.numel() == 0"),
         ("kept = batch['labels'][batch['labels'] != -100]", "len(kept) == 0"),
+        ("kept = batch['labels'][batch['mask'].bool()]", "kept.shape[0] == 0"),
         ("kept = list(filter(lambda one: one > 0.5, batch['score']))", "len(kept) == 0"),
         ("kept = list(filter(lambda one: one > 0.5, batch['score']))", "not kept"),
         ("count = sum(1 for one in batch['score'] if one > 0.5)", "count == 0"),
@@ -75,6 +78,8 @@ def test_results_of_own_data(tmp_path: Path, body: str, test: str) -> None:
         ("given = model.generate(batch['tokens'])\ndist.broadcast(given, src=0)", "given[0, 0] == 0"),
         ("chosen = batch['labels'][batch['index']]", "chosen.numel() == 0"),
         ("kinds = set(batch['kind'])", "not kinds"),
+        ("waiting = collections.deque(batch['kind'])", "not waiting"),
+        ("copied = copy.copy(batch)", "not copied"),
         ("kept = list(filter(lambda one: True, batch['score']))", "len(kept) == 0"),
         ("count = sum(1 for one in batch['score'])", "count == 0"),
     ],

@@ -20,8 +20,8 @@ from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
-from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.own_lengths import own_length
+from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.parameter_filters import doubt_filter, selects_trainable
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
@@ -118,7 +118,7 @@ def double_ended(run: Run, name: str, call: Call) -> Value:
     """`deque(elements, maxlen)`: a list, which loses elements at one end if it has a bound."""
     given = call.arg(0, "iterable")
     bounded = not is_none(call.arg(1, "maxlen") or Const(None))
-    if isinstance(given, Unknown):
+    if isinstance(given, Unknown) and local_of(given) is None:
         return given
     items = read_all(run, given) if given is not None else Sequence([], "list")
     return replace(items, open=items.open or bounded, every=items.every and not bounded)
