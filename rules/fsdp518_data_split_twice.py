@@ -77,5 +77,8 @@ class DataSplitTwice(Rule):
                 help="Give the ranks the same samples, or the whole ones to the model.",
                 site=call.cut.site,
             )
-            finding.related = (*finding.related, (call.cut.given, "each rank gets its samples here"))
+            finding.related = (
+                *finding.related,
+                (call.cut.given, "each rank gets its samples here"),
+            )
             yield finding
