@@ -154,6 +154,17 @@ def test_a_module_in_another_file(tmp_path: Path) -> None:
     assert "isinstance(module, Block)" in text and "def configure_model(self):" in text
 
 
+@pytest.mark.parametrize("hook", ["self.log_dict(grad_norm(self, 2))", "print(self.head.grad)"])
+def test_a_hook_that_reads_gradients(tmp_path: Path, hook: str) -> None:
+    step = f"{STEP}\n\n    def on_before_optimizer_step(self, optimizer):\n        {hook}"
+    assert new_text(tmp_path, program(), step, safe=False)
+
+
+def test_a_setting_that_is_read_from_the_strategy(tmp_path: Path) -> None:
+    body = program() + "print(trainer.strategy.sharding_strategy)\n"
+    assert codes(tmp_path, body) == {"FSDP223-strategy-read"}
+
+
 OTHER_BASE = HEAD.replace("L.LightningModule", "zoo.Base").replace("import os", "import os, zoo")
 BLOCKED = {
     "module-unknown": (program("", fit="trainer.fit(zoo.make())\n"), HEAD),

@@ -110,9 +110,11 @@ def _is_fabric(source: Source, node: cst.BaseExpression) -> bool:
 
 
 def _is_strategy(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether an expression is the strategy of a Fabric, judged by its name."""
+    """Whether an expression is the strategy of a Fabric or Trainer, judged by its name."""
     if isinstance(node, cst.Attribute):
-        return node.attr.value in ("strategy", "_strategy") and _is_fabric(source, node.value)
+        of_trainer = source.code(node.value).rpartition(".")[2].lower().endswith("trainer")
+        known = of_trainer or _is_fabric(source, node.value)
+        return node.attr.value in ("strategy", "_strategy") and known
     return isinstance(node, cst.Name) and node.value.lower().endswith("strategy")
 
 

@@ -43,6 +43,12 @@ CASTS_DETAIL = (
     "The module casts the tensors that it is called with in a step. FSDP1 cast those of the batch alone. "
     "Give `cast_forward_inputs=False` to the policy of the module to change it."
 )
+READ = ("parameters", "named_parameters", "grad")
+HOOKS = "a hook of the LightningModule reads parameters or gradients, which are DTensors"
+HOOKS_DETAIL = (
+    "FSDP1 has this rank's part there. A norm of a DTensor is that of all ranks, and `full_tensor()` has the "
+    "values."
+)
 OLD_SHARDS = "sharded checkpoints that FSDP1 wrote cannot be loaded"
 OLD_SHARDS_DETAIL = "Lightning saves the state under another key. Load a whole checkpoint."
 
@@ -139,6 +145,7 @@ class TrainerStrategyWriter(StrategyWriter):
         else:
             self.migration.rewrite.insert_after(source, body.body[-1], ["", *lines])
         self._note_casts(klass)
+        self._note_hooks(klass)
 
     def _check_names(self, klass: Class) -> None:
         """Block if the method would read names that the file of the module does not have."""
@@ -176,6 +183,19 @@ class TrainerStrategyWriter(StrategyWriter):
                                 self.migration.note(
                                     CASTS, source, node, detail=CASTS_DETAIL, unsafe=True
                                 )
+
+    def _note_hooks(self, klass: Class) -> None:
+        """Note that a hook of the module reads parameters or gradients, which become DTensors."""
+        for one in klass.mro():
+            source = one.site.source
+            for hook in one.node.body.body:
+                if not isinstance(hook, cst.FunctionDef) or not hook.name.value.startswith("on_"):
+                    continue
+                for part in descend(hook.body):
+                    is_read = isinstance(part, cst.Attribute) and part.attr.value in READ
+                    norm = isinstance(part, cst.Call) and is_constant(part.func, "grad_norm")
+                    if is_read or norm:
+                        self.migration.note(HOOKS, source, part, detail=HOOKS_DETAIL, unsafe=True)
 
     def _lowers_by_policy(self) -> bool:
         return "mixed_precision" in self.named

@@ -114,15 +114,16 @@ def _entries(program: Program, section: Section) -> list[str]:
 
     If a file wraps the model while it is imported, the program is the file that imports it.
     """
-    from fsdplint.trace import Fsdp1Used, Wrapped
+    from fsdplint.trace import FrameworkConfigured, Fsdp1Used, Wrapped
 
     found: dict[str, None] = {}
     imported: set[str] = set()
     for trace in program.traces:
         if not trace.complete or trace.entry is None:
             continue
-        for event in trace.of(Wrapped, Fsdp1Used):
-            if event.site.path in section.files:
+        for event in trace.of(Wrapped, Fsdp1Used, FrameworkConfigured):
+            other = isinstance(event, FrameworkConfigured) and event.framework != "lightning"
+            if event.site.path in section.files and not other:
                 found.setdefault(trace.entry)
                 outermost = (event.stack[0] if event.stack else event.site).path
                 imported |= {outermost} - {trace.entry}
