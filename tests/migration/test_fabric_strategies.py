@@ -205,6 +205,12 @@ def test_the_number_of_devices(tmp_path: Path, given: str) -> None:
     assert f"data_parallel_size={DEVICES[given]}," in new_text(tmp_path, body)
 
 
+def test_devices_that_the_command_line_may_give(tmp_path: Path) -> None:
+    body = program("", "fabric = L.Fabric(strategy=strategy)\n")
+    found, _ = plan(tmp_path, body, head=HEAD)
+    assert "the program trains on all devices of each machine" in [x.text for x in found.notes]
+
+
 def test_a_strategy_under_a_condition(tmp_path: Path) -> None:
     body = """\
     def main(devices: int, precision: str):

@@ -165,6 +165,12 @@ def test_a_setting_that_is_read_from_the_strategy(tmp_path: Path) -> None:
     assert codes(tmp_path, body) == {"FSDP223-strategy-read"}
 
 
+def test_several_strategies_of_one_module(tmp_path: Path) -> None:
+    body = program("auto_wrap_policy={Block}")
+    assert new_text(tmp_path, body + body).count("def configure_model(self):") == 1
+    assert codes(tmp_path, body + program()) == {"FSDP223-several-strategies"}
+
+
 OTHER_BASE = HEAD.replace("L.LightningModule", "zoo.Base").replace("import os", "import os, zoo")
 BLOCKED = {
     "module-unknown": (program("", fit="trainer.fit(zoo.make())\n"), HEAD),

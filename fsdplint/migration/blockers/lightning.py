@@ -91,6 +91,11 @@ MODULE_CONFIGURED = Blocker(
     "the LightningModule `{name}` has `{method}` already",
     advice.WRITE_CONFIGURE_MODEL,
 )
+SEVERAL_STRATEGIES = Blocker(
+    "FSDP223-several-strategies",
+    "the LightningModule `{name}` gets several strategies, which shard it differently",
+    advice.WRITE_CONFIGURE_MODEL,
+)
 MODULE_ELSEWHERE = Blocker(
     "FSDP223-module-elsewhere",
     "`configure_model` of `{name}` cannot read `{code}`",

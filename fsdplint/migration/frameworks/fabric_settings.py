@@ -33,6 +33,11 @@ _TO_HALF = re.compile(  # what gives a model parameters of half precision
     r"(model|module|net)\w*\.((half|bfloat16)\(\)|to\([^)]*\bb?float16)"
     r"|torch_dtype=torch\.b?float16|set_default_dtype"
 )
+DEVICES = "the program trains on all devices of each machine"
+DEVICES_DETAIL = (
+    "A number of devices that the command line of Lightning gives (`fabric run --devices`) has to stand in "
+    "`data_parallel_size`, too; otherwise Lightning raises an error."
+)
 REJECTED = "the precision 16-mixed raises an error"
 REJECTED_DETAIL = "`ModelParallelStrategy` supports bf16-mixed, bf16-true, 16-true and 32-true."
 
@@ -59,6 +64,8 @@ def _is_factor(text: str) -> bool:
 def _devices(migration: Migration, source: Source, at: cst.CSTNode, fabric: FabricCall) -> str:
     arg = fabric.named.get("devices")
     value = literal(fabric.source, arg.value) if arg is not None else "auto"
+    if arg is None:
+        migration.note(DEVICES, source, at, detail=DEVICES_DETAIL)
     if value in ("auto", "-1", -1):
         return f"{migration.torch(source, at)}.cuda.device_count()"
     if isinstance(value, str) and value.isdigit() and int(value) > 0:

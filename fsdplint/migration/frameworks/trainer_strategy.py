@@ -21,6 +21,7 @@ from fsdplint.migration.blockers.lightning import (
     MODULE_CONFIGURED,
     MODULE_ELSEWHERE,
     MODULE_OF_TRAINER,
+    SEVERAL_STRATEGIES,
     STRATEGY_ARGUMENT,
     STRATEGY_VALUE,
 )
@@ -139,6 +140,10 @@ class TrainerStrategyWriter(StrategyWriter):
             lines += call(source, body.body[0], f"\t{apply}", ["self", one], depth=1).split("\n")
         if names:
             lines += [f"\tfor name in ({steps}):", f"\t\t{register}(self, name)"]
+        key = f"configure_model {source.path} {source.span(klass.node)[0]}"
+        conflict = self._blocked(self.made, SEVERAL_STRATEGIES(name=klass.name))
+        if not self.migration.add_helper(key, "\n".join(lines), conflict):
+            return
         first = next((one for one in body.body if _is_method(one, "configure_optimizers")), None)
         if first is not None:
             self.migration.rewrite.insert_before(source, first, [*lines, ""])
