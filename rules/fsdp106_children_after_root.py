@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import ModuleAttached, Sharded, Site, Trace
+from fsdplint.trace import GuardKind, ModuleAttached, Sharded, Site, Trace
 from fsdplint.trace.groups import Groups, sharded_by
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def _children_after_parents(groups: Groups) -> Iterator[tuple[Sharded, Sharded]]
                 continue
             if _attached_in_between(groups, target, parent, child):
                 continue
+            if _is_tested(child) and not child.in_loop:
+                continue  # another part may be in its place where the test holds
             together = child.site == parent.site
             if together and not (child.index in certain and _are_certainly_sharded(groups, child)):
                 continue
@@ -118,6 +120,11 @@ def _attached_in_between(groups: Groups, target: str, parent: Sharded, child: Sh
     modules = groups.trace.modules
     members = groups.members(target, before=child)
     return {m for m in members if modules[m].own_parameters is not False} <= new
+
+
+def _is_tested(event: Sharded) -> bool:
+    """Whether a test of which both sides run decides whether a module is sharded."""
+    return any(guard.kind is GuardKind.VARYING for guard in event.guards)
 
 
 def _are_certainly_sharded(groups: Groups, child: Sharded) -> bool:

@@ -205,7 +205,9 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         result.library = function.library if isinstance(function, Unknown) else ""
         result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)
-        result.varying = _answers_anew(run, function, call) or any(map(_varies, call.values))
+        result.varying = _answers_anew(run, function, call) or any(
+            map(_varies, (function, *call.values))
+        )
         if any(isinstance(v, TensorValue) for v in call.values):
             return TensorValue("derived", scaled=True)
         if picked is not None and name in PICKS:

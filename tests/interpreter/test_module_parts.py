@@ -139,3 +139,33 @@ def test_the_state_of_a_part_of_a_library_model(tmp_path: Path) -> None:
     (loaded,) = events(found, StateLoaded)
     (sharded,) = events(found, Sharded)
     assert taken.of == loaded.into == sharded.module and loaded.state == taken.state
+
+
+REPLACED = """
+from settings import make
+
+
+class Tied:
+    pass
+
+
+model = make()
+fully_shard(model)
+tied = isinstance(model.output, Tied)
+if isinstance(model.output, Tied):
+    model.output.tied = model.embed
+elif isinstance(model.output, nn.Linear):
+    model.output = nn.Linear(8, 8)
+{test}
+    fully_shard(model.output)
+"""
+
+
+@pytest.mark.parametrize(("test", "found"), [("if not tied:", 0), ("if True:", 1)])
+def test_a_part_that_a_test_may_have_replaced_may_be_sharded(
+    tmp_path: Path, test: str, found: int
+) -> None:
+    body = REPLACED.format(test=test)
+    if found:
+        body = body.replace("    model.output = nn.Linear(8, 8)\n", "    print(model)\n")
+    assert len(findings(program(tmp_path, body), "FSDP106")) == found

@@ -91,10 +91,18 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
             return Unknown(varying=True, rank_local=derive_rank_local(left, right))
         if matters(right) or matters(left) or not isinstance(right, Unknown):
             return right if matters(right) else left
+        if _is_setting(left) and _is_setting(right) and left.origin != right.origin:
+            holds = branch_conditions.truth_of(run, left, node.left, True).outcome is Truth.TRUE
+            return right if holds == is_and else left  # so that tests of it agree with both
         return replace(
             left, term=boolean_predicate(is_and, predicate_of(left), predicate_of(right))
         )
     return run.eval(node.right) if is_and else left
+
+
+def _is_setting(value: Unknown) -> bool:
+    """Whether the truth of a value is a decision: it is the same in the whole run."""
+    return bool(value.origin) and not (value.differs or value.by_rank or value.by_process)
 
 
 def _boolean_value(

@@ -77,7 +77,8 @@ def length(run: Run, name: str, call: Call) -> Value:
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
-    result = Unknown(origin=run.text(call.node), term=length_of(run, held))
+    varies = isinstance(held, Unknown) and held.varying  # `len(name.split("."))` in a loop
+    result = Unknown(run.text(call.node), varying=varies, term=length_of(run, held))
     rank_means.note_length(run, value, result)
     return result
 
