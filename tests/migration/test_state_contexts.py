@@ -32,7 +32,9 @@ FORMS = {
         state = get_model_state_dict(
             model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
         )
-        set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+        set_model_state_dict(
+            model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        )
         """,
     ),
     "a static method": (
