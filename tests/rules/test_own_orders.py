@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 dist.init_process_group("gloo")
@@ -35,6 +36,8 @@ class Batches:
         return order[self.rank :: self.world]
 
 
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+place = mesh["dp"].get_local_rank()
 own = torch.Generator().manual_seed(7 + rank)
 same = torch.Generator().manual_seed(7)
 for epoch in range(3):
@@ -60,6 +63,10 @@ def found(tmp_path: Path, body: str) -> bool:
         "np.random.seed(rank)\norder = np.random.permutation(64)[rank::world]",
         "order = torch.randperm(64, generator=own).tolist()[rank::world]",
         "order = Batches(rank, world)(epoch, True)",
+        "g = torch.Generator().manual_seed(epoch + place)\n"
+        "order = torch.randperm(64, generator=g)[place * 32 : (place + 1) * 32]",
+        "g = torch.Generator().manual_seed(epoch + place)\n"
+        "order = torch.randperm(64, generator=g).tolist()[place::2]",
         "whole = torch.randperm(64, generator=own)\n"
         "order = torch.tensor([whole[i] for i in range(rank, 64, world)])",
         "whole = torch.randperm(64, generator=own)\n"
@@ -92,6 +99,8 @@ def test_an_order_of_each_rank(tmp_path: Path, body: str) -> None:
         "order = order[rank::world]",
         "order = torch.randint(64, (64,), generator=own)[rank::world]",
         "order = Batches(rank, world)(epoch, False)",
+        "g = torch.Generator().manual_seed(epoch)\n"
+        "order = torch.randperm(64, generator=g)[place * 32 : (place + 1) * 32]",
         "whole = torch.randperm(64, generator=same)\n"
         "order = torch.tensor([whole[i] for i in range(rank, 64, world)])",
         "whole = torch.randperm(64, generator=own)\n"

@@ -254,8 +254,8 @@ def _bounds(run: Run, item: cst.CSTNode, node: cst.Subscript, value: Value) -> l
     bounds = [part for part in code_children(item) if isinstance(part, cst.BaseExpression)]
     values = [run.eval(bound) for bound in bounds]
     note_selection(run, node, values)
-    if any(depends_on_rank(bound) for bound in values):
-        own_order = _is_own_order(value) and is_distinct(values[0])
+    own_order = _is_own_order(value) and bool(values) and _is_at_rank(run, values[0])
+    if own_order or any(depends_on_rank(bound) for bound in values):
         run.emit(PickedByRank, node, own_order=own_order)
     return values
 
@@ -266,8 +266,11 @@ def _is_own_order(value: Value) -> bool:
 
 
 def _is_at_rank(run: Run, index: Value) -> bool:
-    """Whether an index is the number of the rank, perhaps added to a position."""
-    if is_distinct(index) or (index in run.rank_sums and not run.decisions.single_rank):
+    """Whether an index is the number of the rank, or its position in a mesh, perhaps added to a
+    place of the data."""
+    if run.decisions.single_rank:
+        return False
+    if is_distinct(index) or index in run.rank_sums or position_of(run, index) is not None:
         return True
     local = local_of(index)
     return local is not None and local.position
