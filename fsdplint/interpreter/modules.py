@@ -45,6 +45,7 @@ from fsdplint.trace import (
     ModuleAttached,
     ModuleBuilt,
     ParametersTied,
+    Replicated,
     Sharding,
 )
 
@@ -196,6 +197,8 @@ def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> bool:
     is_known = module.cls is not None or module.library_class is not None or bool(info.children)
     if is_known or info.children_known or module.wrapper or module.sharded or module.inner:
         return False
+    if any(run.trace.related(module.id, one.inner) for one in run.trace.of(Replicated)):
+        return False  # code for sharded models that this run does not have
     if any(entry.guard.kind is GuardKind.RANK for entry in run.guards):
         # What other ranks have called was followed as if it did not communicate.
         if module.called or any(event.module == module.id for event in run.trace.of(Called)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import findings, program
 
 from fsdplint import api
 
@@ -119,3 +120,32 @@ def test_a_rank_alone_is_found(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SILENT)
 def test_without_evidence_nothing_is_found(name: str, tmp_path: Path) -> None:
     assert not {code for code in found(SILENT[name], tmp_path) if not code.startswith("FSDP2")}
+
+
+WITH_DDP = """\
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from models import build
+
+dist.init_process_group("nccl")
+model = build()
+BEFORE
+model.set_requires_gradient_sync(True)
+if dist.get_rank() == 0:
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("", True),
+        ("other = nn.parallel.DistributedDataParallel(build())", True),
+        ("wrapped = nn.parallel.DistributedDataParallel(model)", False),
+        ("if args.ddp:\n    wrapped = nn.parallel.DistributedDataParallel(model)", True),
+    ],
+)
+def test_a_model_under_ddp_is_not_assumed_to_be_sharded(
+    tmp_path: Path, before: str, expected: bool
+) -> None:
+    found = findings(program(tmp_path, WITH_DDP.replace("BEFORE", before)), "FSDP501")
+    assert bool(found) is expected
