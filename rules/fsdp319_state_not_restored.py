@@ -19,6 +19,8 @@ from fsdplint.trace.queries.resumed_training import (
     restores,
 )
 
+_WITHOUT_OPTIMIZER = 4  # the events of a finding that restores no optimizer
+
 
 class StateNotRestored(Rule):
     """A resumed run restores the model, but not the optimizer, scheduler or gradient scaler.
@@ -104,6 +106,7 @@ class StateNotRestored(Rule):
                         f"the checkpoint has the state of {_what(found)}",
                     ),
                     (found.step, "steps with the state that it was built with"),
+                    *([] if found.optimizer is None else [(found.optimizer, "restored there")]),
                 ],
             )
 
@@ -176,8 +179,14 @@ class StateNotRestored(Rule):
                 )
 
     def concerns(self, trace: Trace, finding: Finding) -> bool:
-        """Whether a trace restores the state that a finding of another trace misses."""
+        """Whether a trace restores the state that a finding of another trace misses.
+
+        Where the optimizer is restored, the training goes on: another function that restores all
+        states, in another configuration, does not make up for this one.
+        """
         missed = finding.events[1]
+        if len(finding.events) > _WITHOUT_OPTIMIZER and not super().concerns(trace, finding):
+            return False
         if isinstance(missed, StateTaken):
             return puts_back(trace, finding.site)
         return restores(trace, missed)

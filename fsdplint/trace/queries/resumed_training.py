@@ -22,6 +22,7 @@ from fsdplint.trace import (
     StateLoaded,
     StateTaken,
     Trace,
+    first,
 )
 from fsdplint.trace.queries.common import only_fsdp2, optimizers_over, whole_file
 from fsdplint.trace.queries.file_forms import form_of, name_within
@@ -46,6 +47,8 @@ class NotRestored:
     restored: where the model gets its state from the checkpoint; a load in place does both.
     saved: where the program writes the checkpoint.
     step: the first step of the part.
+    optimizer: the optimizer whose state comes back there, so that the training goes on; None if no
+        optimizer does.
     """
 
     part: Part
@@ -53,6 +56,7 @@ class NotRestored:
     saved: Saved
     step: Event
     in_file: bool = True
+    optimizer: Event | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
         if restored is None:
             continue
         parts = list(_parts_of_training(trace, restored.model))
-        has_restored = any(_is_restored_from(trace, part, loaded) for part in parts)
+        found = [part for part in parts if _is_restored_from(trace, part, loaded)]
+        has_restored = bool(found)
+        optimizer = first(part.built for part in found if part.kind == "optimizer")
         for part in parts:
             step = _first_step(trace, part, restored.event)
             if step is None or _may_go_on(trace, part, step):
@@ -83,7 +89,7 @@ def parts_not_restored(trace: Trace) -> Iterator[NotRestored]:
             saved = _checkpoint_with(trace, part, loaded, step, has_restored)
             saved = saved or _saved_beside(trace, part, loaded, step)
             if saved is not None:
-                yield NotRestored(part, restored.event, saved, step)
+                yield NotRestored(part, restored.event, saved, step, optimizer=optimizer)
                 continue
             without = _saved_without(trace, part, loaded, step)
             if without is not None:
