@@ -6,6 +6,12 @@ Each is a miss that `test_metamorphic.py` expects; one that is mended fails ther
 from __future__ import annotations
 
 CAUSES: dict[str, list[tuple[str, str]]] = {
+    "FSDP145 knows modules in a loop by their names, and not as elements of a list": [
+        ("list_with_index", "FSDP145/plain_module_in_list"),
+    ],
+    "the first number that a generator yields is not taken for that of its range": [
+        ("loop_over_generator", "FSDP324/epoch_not_restored"),
+    ],
     "a context that is not known may cast what a layer gets": [
         ("unknown_context", "FSDP711/inputs_not_cast"),
     ],

@@ -78,7 +78,10 @@ def length(run: Run, name: str, call: Call) -> Value:
         if not stands_for_several(run, held):
             return Length(len(held.items))
     varies = isinstance(held, Unknown) and held.varying  # `len(name.split("."))` in a loop
-    result = Unknown(run.text(call.node), varying=varies, term=length_of(run, held))
+    number = length_of(run, held)
+    if varies and number is None:
+        number = of_atom(run.text(call.node))  # as `enumerate` counts to it
+    result = Unknown(run.text(call.node), varying=varies, term=number)
     rank_means.note_length(run, value, result)
     return result
 
