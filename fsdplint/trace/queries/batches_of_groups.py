@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 from fsdplint.trace import (
     Called,
-    Collective,
     ContextParallel,
     Event,
     GradMode,
-    LoaderIterated,
-    LoaderLeft,
     MeshBuilt,
     MeshFlattened,
     SamplerBuilt,
@@ -25,9 +22,12 @@ from fsdplint.trace import (
     Trace,
     first,
 )
-from fsdplint.trace.queries.data_passes import is_trained, training_passes
-
-_SENDS = ("broadcast", "scatter", "all_gather", "all_to_all")
+from fsdplint.trace.queries.data_passes import (
+    events_in_pass,
+    exchanges_batches,
+    is_trained,
+    training_passes,
+)
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ def _split_data(
     """
     over_all = isinstance(parallel, ContextParallel)
     for begun in training_passes(trace):
-        inside = _events_of_pass(trace, begun)
         sampler = first(one for one in trace.of(SamplerBuilt) if one.sampler == begun.sampler)
         if sampler is None or not (sampler.dimension or (over_all and sampler.over_all)):
             continue
         if sampler.dimension and sampler.mesh != parallel.whole_mesh:
             continue
-        if any(_computes(trace, one, parallel) for one in inside) and not _may_share(inside):
+        computes = any(_computes(trace, one, parallel) for one in events_in_pass(trace, begun))
+        if computes and not exchanges_batches(trace, begun):
             yield sampler, None, sampler.dimension
     for call in trace.of(Called):
         if call.grad is not GradMode.ON or call.ranks.partial or not is_trained(trace, call):
@@ -116,22 +116,3 @@ def _computes(trace: Trace, event: Event, parallel: TensorParallel | ContextPara
     if not isinstance(event, Called):
         return False
     return trace.related(trace.unwrap(event.module), parallel.module)
-
-
-def _events_of_pass(trace: Trace, begun: LoaderIterated) -> list[Event]:
-    found: list[Event] = []
-    for event in trace.events[begun.index + 1 :]:
-        if isinstance(event, LoaderLeft) and event.loader == begun.loader:
-            break
-        found.append(event)
-    return found
-
-
-def _may_share(events: list[Event]) -> bool:
-    """Whether ranks may give each other the data of a pass."""
-    return any(
-        isinstance(one, Collective)
-        and not one.of_metric
-        and one.api.rpartition(".")[2].startswith(_SENDS)
-        for one in events
-    )

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from fsdplint.trace import (
     BackwardRun,
     Called,
+    Collective,
     DataEscaped,
     Event,
     LoaderIterated,
     LoaderLeft,
     Trace,
 )
+
+_SENDS = ("all_gather", "all_to_all", "broadcast", "scatter")
 
 
 def training_passes(trace: Trace) -> Iterator[LoaderIterated]:
@@ -47,7 +50,7 @@ def noisy_evaluations(trace: Trace) -> Iterator[tuple[LoaderIterated, Called]]:
     evaluated = {event.module for event in calls if event.training is False}
     trained = {event.module for event in calls if event.training and is_trained(trace, event)}
     for begun in trace.of(LoaderIterated):
-        inside = _events_in(trace, begun)
+        inside = events_in_pass(trace, begun)
         if any(isinstance(event, BackwardRun) for event in inside):
             continue
         for event in inside:
@@ -56,11 +59,21 @@ def noisy_evaluations(trace: Trace) -> Iterator[tuple[LoaderIterated, Called]]:
                     yield begun, event
 
 
-def _events_in(trace: Trace, begun: LoaderIterated) -> list[Event]:
-    """The events of a pass over a loader."""
+def events_in_pass(trace: Trace, begun: LoaderIterated) -> list[Event]:
+    """The events of a pass over a loader, in order."""
     found: list[Event] = []
     for event in trace.events[begun.index + 1 :]:
         if isinstance(event, LoaderLeft) and event.loader == begun.loader:
             return found
         found.append(event)
     return found
+
+
+def exchanges_batches(trace: Trace, begun: LoaderIterated) -> bool:
+    """Whether ranks may give each other the data of a pass."""
+    return any(
+        isinstance(event, Collective)
+        and not event.of_metric
+        and event.api.rpartition(".")[2].startswith(_SENDS)
+        for event in events_in_pass(trace, begun)
+    )

@@ -10,8 +10,6 @@ from fsdplint.trace import (
     Collective,
     GradMode,
     LoaderBuilt,
-    LoaderIterated,
-    LoaderLeft,
     MeshBuilt,
     SamplerBuilt,
     Sharded,
@@ -24,9 +22,7 @@ from fsdplint.trace import (
 )
 from fsdplint.trace.queries.common import reduced_by_hand
 from fsdplint.trace.queries.data_parallelism import may_share_data
-from fsdplint.trace.queries.data_passes import is_trained, training_passes
-
-_SENDS = ("broadcast", "scatter", "all_gather", "all_to_all")
+from fsdplint.trace.queries.data_passes import exchanges_batches, is_trained, training_passes
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ def _trained_on(
     if trace.producer == "runtime":
         for begun in training_passes(trace):
             sampler = first(one for one in trace.of(SamplerBuilt) if one.sampler == begun.sampler)
-            if sampler is not None and sampler.over_all and not _may_share(trace, begun):
+            if sampler is not None and sampler.over_all and not exchanges_batches(trace, begun):
                 yield sampler, None, shards[0]
         return
     for call in trace.after(shards[0], Called):
@@ -168,13 +164,3 @@ def _trained_on(
             continue
         sampler = samplers.get(call.own_input)
         yield (call, call.own_input, shard) if sampler is None else (sampler, None, shard)
-
-
-def _may_share(trace: Trace, begun: LoaderIterated) -> bool:
-    """Whether ranks may give each other the data of a pass of a recorded run."""
-    for event in trace.events[begun.index + 1 :]:
-        if isinstance(event, LoaderLeft) and event.loader == begun.loader:
-            return False
-        if isinstance(event, Collective) and event.api.rpartition(".")[2].startswith(_SENDS):
-            return True
-    return False
