@@ -256,6 +256,16 @@ def test_clipping(tmp_path: Path) -> None:
     assert text.count(".full_tensor()") == 1
 
 
+def test_a_fabric_under_another_name(tmp_path: Path) -> None:
+    clip = "fabric.clip_gradients(model, optimizer, max_norm=1.0)\n"
+    body = (
+        program("", more=TRAIN + clip).replace("fabric.", "runner.").replace("fabric =", "runner =")
+    )
+    assert "runner.clip_gradients(model, optimizer, max_norm=1.0, error_if_nonfinite=False)" in (
+        new_text(tmp_path, body)
+    )
+
+
 def test_clipping_by_value_stays(tmp_path: Path) -> None:
     clip = "fabric.clip_gradients(model, optimizer, clip_val=1.0)\n"
     assert clip in new_text(tmp_path, program("", more=TRAIN + clip))

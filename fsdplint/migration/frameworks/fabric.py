@@ -102,9 +102,19 @@ def has_other_strategy(migration: Migration, source: Source, fabric: cst.BaseExp
     )
 
 
+def is_made(source: Source, fabric: cst.BaseExpression) -> bool:
+    """Whether some assignment of a variable makes a Fabric."""
+    found = definitions(source, fabric) if isinstance(fabric, cst.Name) else None
+    return any(_is_call(source, one.value) for one in found or ())
+
+
+def _is_call(source: Source, node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and symbols_in(source).get(node.func) in FABRICS
+
+
 def _has_no_strategy(source: Source, node: cst.BaseExpression) -> bool:
     """Whether a node is a call of Fabric with the default strategy."""
-    if not isinstance(node, cst.Call) or symbols_in(source).get(node.func) not in FABRICS:
+    if not isinstance(node, cst.Call) or not _is_call(source, node):
         return False
     named, rest = arguments(node, PARAMETERS)
     return not rest and "strategy" not in named

@@ -17,7 +17,7 @@ from fsdplint.migration.blockers.lightning import (
 )
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded
+from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded, is_made
 from fsdplint.migration.frameworks.fabric_names import FOR_FSDP2, new_home
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
@@ -105,8 +105,8 @@ def _calls(files: list[Source]) -> Iterator[tuple[Source, cst.Call]]:
 
 
 def _is_fabric(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a Fabric, judged by its name."""
-    return source.code(node).rpartition(".")[2].lower().endswith("fabric")
+    """Whether an expression is a Fabric: by what its variable is made of, or else by its name."""
+    return is_made(source, node) or source.code(node).rpartition(".")[2].lower().endswith("fabric")
 
 
 def _is_strategy(source: Source, node: cst.BaseExpression) -> bool:
