@@ -65,20 +65,20 @@ class DataSplitTwice(Rule):
                 help="Pass the whole dataset to the sampler, or iterate over the part without it.",
             )
         for call in trace.of(Called):
-            if call.cut is None or call.cut.site in seen or call.ranks.partial:
+            if call.cut_samples is None or call.cut_samples.site in seen or call.ranks.partial:
                 continue
             if call.grad is not GradMode.ON or not is_trained(trace, call):
                 continue
-            seen.add(call.cut.site)
+            seen.add(call.cut_samples.site)
             finding = self.finding(
                 call,
                 "the number of the rank chooses a part of each sample, but each rank has other samples: their other parts "
                 "reach no rank",
                 help="Give the ranks the same samples, or the whole ones to the model.",
-                site=call.cut.site,
+                site=call.cut_samples.site,
             )
             finding.related = (
                 *finding.related,
-                (call.cut.given, "each rank gets its samples here"),
+                (call.cut_samples.given, "each rank gets its samples here"),
             )
             yield finding

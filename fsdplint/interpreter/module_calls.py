@@ -137,7 +137,7 @@ def _enter(
     if via == "call" and not run.calling:
         event.own_input = rank_local.own_of_each_rank(run, *call.values, *call.spread)
         event.split_by = rank_local.split_of(run, *call.values, *call.spread)
-        event.cut = cut_in(run, call.values)
+        event.cut_samples = cut_in(run, call.values)
         event.on_meta = meta_device.stays_on_meta(run, module, event)
         uninitialized.note_training_call(run, module, event)
         note_mixed_dtypes(run, event, call)

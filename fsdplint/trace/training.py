@@ -156,8 +156,8 @@ class Called(Event):
         (static traces only).
     split_by: what chose the inputs of the rank, if ranks at one position in a mesh get the same
         (static traces only).
-    cut: how its inputs were cut, if each rank has a part of its own samples by its number (static
-        traces only).
+    cut_samples: how its inputs were cut, if each rank has a part of its own samples by its number
+        (static traces only).
     training: whether it is in training mode, if it is an outermost call and a layer of torch.nn in
         it depends on the mode; None if that is not known.
     drops_while_frozen: whether it has a dropout of torch.nn that is certainly not zero, and no
@@ -187,7 +187,7 @@ class Called(Event):
     only_loaded_by: tuple[int, ...] = unrecorded("a record has the values", default=())
     own_input: Site | None = unrecorded("inputs are not compared", default=None)
     split_by: Split | None = unrecorded("inputs are not compared", default=None)
-    cut: CutSamples | None = unrecorded("inputs are not compared", default=None)
+    cut_samples: CutSamples | None = unrecorded("inputs are not compared", default=None)
     training: bool | None = None
     drops_while_frozen: bool = unrecorded("it depends on modules that are parts", default=False)
     statistics: str = unrecorded("it depends on modules that are parts", default="")
