@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,6 +21,7 @@ from fsdplint.trace.arguments import Constant, Opaque
 from fsdplint.trace.groups import shard_events
 
 ABSENT = "nothing"
+_MEMBER = re.compile(r"""["'](?:FULL|SHARDED|LOCAL)_STATE_DICT["']""")
 _UNTRIED = "not all of the conditions were tried together"
 NO = Constant("no")
 # What a unit has. Where the unit itself is missing, that is the difference.
@@ -166,10 +168,11 @@ def _tests(runs: Sequence[Configuration]) -> set[str]:
 def _verdict_if_untried(
     key: Key, verdict: _Verdict, before: Sequence[Configuration], after: Sequence[Configuration]
 ) -> _Verdict | None:
-    """The verdict on a fact of models that no run of the other program shards.
+    """The verdict on a fact that no run of the other program can have.
 
-    One program has it only in runs whose shardings have conditions that no run of the other has.
-    None for other facts, and if the other program does not test these conditions at all.
+    One program has it only under conditions that no run of the other has: those of the shardings
+    in its runs, or several conditions of the fact itself. None for other facts, and if the other
+    program does not test these conditions at all.
     """
     if verdict.outcome is not Outcome.DIFFERS or (verdict.before and verdict.after):
         return None
@@ -178,12 +181,26 @@ def _verdict_if_untried(
     runs = [run for run in own if any(one.event is event for one in run.plan.facts.get(key, ()))]
     if not runs:
         return None
-    needed = frozenset.intersection(*(run.sharded_under for run in runs))
-    if not {text for text, _ in needed} <= _tests(others):
-        return None
-    if any(needed <= run.conditions for run in others):
-        return None
-    return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=_UNTRIED)
+    of_shardings = frozenset.intersection(*(run.sharded_under for run in runs))
+    own_conditions = config_conditions([event])
+    if len(own_conditions) < 2 or any(key in run.plan.facts for run in others):
+        own_conditions = frozenset()  # each single condition is tried both ways
+    tests = _tests(others)
+    with_own_values = [run for run in others if not _has_other_member(run, _tests(own))]
+    for needed, tried in ((of_shardings, others), (own_conditions, with_own_values)):
+        if {text for text, _ in needed} <= tests and not any(
+            needed <= run.conditions for run in tried
+        ):
+            return replace(verdict, outcome=Outcome.NOT_FOLLOWED, reason=_UNTRIED)
+    return None
+
+
+def _has_other_member(run: Configuration, tests: Container[str]) -> bool:
+    """Whether a run decides about a name where the other program has a member of an enum.
+
+    The member is a constant there, and no other value is tried.
+    """
+    return any(_MEMBER.search(text) and text not in tests for text, _ in run.conditions)
 
 
 def without_untried(facts: Iterable[Compared]) -> list[Compared]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,66 @@ def test_a_cast_under_two_conditions(
     (cast_fact,) = [one for one in compare(before, after) if "cast" in one.topic]
     assert (cast_fact.outcome is Outcome.DIFFERS) is differs
     assert ("tried" in cast_fact.reason) is not distills
+
+
+SAVES = """
+import argparse
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--save", action="store_true")
+parser.add_argument("--moments", action="store_true")
+args = parser.parse_args()
+model = nn.Linear(4, 4)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+state = {{"step": 1}}
+if args.save:
+    if args.moments:
+        {moments}
+        torch.save(state, "x.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("moments", "saves", "member", "differs"),
+    [
+        ('state["moments"] = optimizer.state_dict()', True, False, False),
+        ('state["moments"] = optimizer.state_dict()', False, False, False),
+        ("pass", True, False, True),
+        ("pass", True, True, False),
+    ],
+)
+def test_a_file_under_two_conditions(
+    tmp_path: Path, moments: str, saves: bool, member: bool, differs: bool
+) -> None:
+    """What a file has under two conditions.
+
+    Args:
+        saves: whether a run of the second program has both conditions of the entry.
+        member: whether this run decides about the name of a member that is a constant before.
+    """
+    runs = []
+    for name, text in (
+        ("before", 'state["moments"] = optimizer.state_dict()'),
+        ("after", moments),
+    ):
+        path = tmp_path / name / "train.py"
+        path.parent.mkdir()
+        path.write_text(SAVES.format(moments=text), encoding="utf-8")
+        runs.append(configurations(load([path], with_arguments=True).traces))
+    before, after = runs
+    both = frozenset([("args.save", True), ("args.moments", True)])
+    other = frozenset([("args.save", True), ("args.moments", False)])
+    if not saves:
+        after = [run for run in after if not both <= run.conditions]
+        after.append(replace(after[0], conditions=other))
+    if member:
+        chosen = frozenset([("config.kind == 'FULL_STATE_DICT'", True)])
+        after = [replace(run, conditions=run.conditions | chosen) for run in after]
+    key = ("content of a file under a key", "moments")
+    found = [one for one in compare(before, after) if (one.topic, one.subject) == key]
+    assert [one.outcome is Outcome.DIFFERS for one in found] == [differs]
+    assert ("tried" in found[0].reason) is (member or not saves)
