@@ -57,7 +57,8 @@ def add_states(plan: Plan, trace: Trace, names: ModelNames) -> None:
         if plain or not _is_sharded(trace, taken.of, taken) or gives_names(taken):
             continue
         subject = _subject(trace, names, taken.of)
-        plan.add(_IS_TAKEN, subject, _ranks(trace, taken), taken)
+        meant = Constant(Ranks.ALL.value) if _is_untyped(trace, taken) else None
+        plan.add(_IS_TAKEN, subject, _ranks(trace, taken), taken, meant)
         plan.add(
             _TAKEN, subject, _layout(trace, taken), taken, _chosen_kind(trace, taken.of, taken)
         )
@@ -93,10 +94,23 @@ def _is_sharded(trace: Trace, name: str, event: StateTaken | StateLoaded) -> boo
 
 
 def _is_inner(trace: Trace, name: str, event: StateTaken | StateLoaded) -> bool:
-    """Whether it is the module inside of a wrapper of FSDP1 whose type of states is chosen."""
+    """Whether it is the module inside of a wrapper of FSDP1, with a type of states for it."""
     kind = _kind_at(trace, event)
     wrappers = [one.module for one in trace.before(event, Wrapped) if one.inner == name]
-    return kind is not None and kind.module in wrappers
+    return _is_untyped(trace, event) or (kind is not None and kind.module in wrappers)
+
+
+def _is_untyped(trace: Trace, event: StateTaken | StateLoaded) -> bool:
+    """Whether it takes the state of the module inside of a wrapper, whose type nothing chooses.
+
+    FSDP1 gives the rank's flat part of the root's parameters. The whole state is meant.
+    """
+    return (
+        isinstance(event, StateTaken)
+        and event.api == "state_dict"
+        and _kind_at(trace, event) is None
+        and any(one.inner == event.of for one in trace.before(event, Wrapped))
+    )
 
 
 def _ranks(trace: Trace, event: StateTaken) -> Argument:
@@ -116,9 +130,12 @@ def _chosen_kind(trace: Trace, name: str, event: StateTaken | StateLoaded) -> Ar
     """The kind of states that FSDP1's API chooses where it has no effect, or only on a part.
 
     It has none on a model of FSDP2, and none on the root's parameters where the state is that of
-    the module inside of the wrapper. None for any other model, and where nothing is chosen.
+    the module inside of the wrapper: without a choice, that state is meant to be whole. None for
+    any other model, and where nothing is chosen.
     """
     of_fsdp2 = name in trace.modules and trace.sharded_within(name, event) is Sharding.FSDP2
+    if _is_untyped(trace, event):
+        return Constant("whole")
     without_effect = of_fsdp2 or _is_inner(trace, name, event)
     chosen = event.api in ("state_dict", "load_state_dict") and _type_at(trace, event) is not None
     return _of_type(trace, event) if without_effect and chosen else None

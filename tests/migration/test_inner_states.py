@@ -91,3 +91,105 @@ def test_sharded_state_of_the_inner_module_is_a_decision(tmp_path: Path) -> None
     """
     found, _ = plan(tmp_path, body)
     assert "FSDP207-inner-state" in [one.blocker.code for one in found.blockers]
+
+
+UNTYPED = {
+    "on all ranks": (
+        """
+        model = FSDP(Net())
+        weights = model.module.state_dict()
+        if dist.get_rank() == 0:
+            torch.save(weights, "net.pt")
+        """,
+        """
+        model = fully_shard(Net())
+        weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        if dist.get_rank() == 0:
+            torch.save(weights, "net.pt")
+        """,
+    ),
+    "on rank 0, which writes a log first": (
+        """
+        model = FSDP(Net())
+        if dist.get_rank() == 0:
+            try:
+                print(1 / 0)
+            except ZeroDivisionError:
+                print("no number")
+            torch.save(model.module.state_dict(), "net.pt")
+            print("saved")
+        """,
+        """
+        model = fully_shard(Net())
+        model_state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        if dist.get_rank() == 0:
+            try:
+                print(1 / 0)
+            except ZeroDivisionError:
+                print("no number")
+            torch.save(model_state, "net.pt")
+            print("saved")
+        """,
+    ),
+    "on rank 0, in some epochs": (
+        """
+        def save(model, rank, epoch):
+            if rank == 0 and epoch % 2 == 0:
+                torch.save({"model": model.module.state_dict()}, "net.pt")
+
+
+        model = FSDP(Net())
+        for epoch in range(4):
+            save(model, dist.get_rank(), epoch)
+        """,
+        """
+        def save(model, rank, epoch):
+            if epoch % 2 == 0:
+                model_state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+            if rank == 0 and epoch % 2 == 0:
+                torch.save({"model": model_state}, "net.pt")
+
+
+        model = fully_shard(Net())
+        for epoch in range(4):
+            save(model, dist.get_rank(), epoch)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_a_state_without_a_type_is_taken_whole(name: str, tmp_path: Path) -> None:
+    before, after = map(textwrap.dedent, UNTYPED[name])
+    found, text = plan(tmp_path, before)
+    assert not found.blockers, [one.reason for one in found.blockers]
+    assert text.endswith(after.lstrip()), text
+    assert [note.unsafe for note in found.notes if "inside of the wrapper" in note.text] == [True]
+
+
+NOT_TAKEN = {
+    "after a step on rank 0": """
+        model = FSDP(Net())
+        optimizer = torch.optim.SGD(model.parameters())
+        if dist.get_rank() == 0:
+            optimizer.step()
+            torch.save(model.module.state_dict(), "net.pt")
+        """,
+    "in the other branch of a test": """
+        model = FSDP(Net())
+        if dist.get_rank() != 0:
+            print("nothing")
+        else:
+            torch.save(model.module.state_dict(), "net.pt")
+        """,
+    "loaded": """
+        model = FSDP(Net())
+        model.module.load_state_dict(torch.load("net.pt"))
+        """,
+}
+
+
+@pytest.mark.parametrize("name", NOT_TAKEN)
+def test_a_state_that_not_all_ranks_can_take_blocks(name: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, textwrap.dedent(NOT_TAKEN[name]))
+    assert "FSDP207-inner-state" in [one.blocker.code for one in found.blockers]

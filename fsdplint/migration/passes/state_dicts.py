@@ -12,6 +12,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.migration.passes.state import PassState, references
 from fsdplint.migration.state_dicts import (
     helpers,
+    inner_states,
     kinds,
     optimizers,
     part_states,
@@ -95,7 +96,7 @@ def _rewrite_untyped_state(
         pretrained.rewrite(migration, source, call)
     elif call in part_states.calls(migration):
         states.rewrite_outside_block(call, kinds.DEFAULT)
-    elif attribute == "state_dict":
+    elif attribute == "state_dict" and not inner_states.rewrite(migration, source, call):
         optimizers.rewrite_take(migration, states, call)
 
 

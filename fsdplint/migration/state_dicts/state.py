@@ -36,6 +36,7 @@ from fsdplint.migration.state_dicts import (
     state_functions,
 )
 from fsdplint.migration.state_dicts.calls_without_state import is_no_model, takes_no_state
+from fsdplint.migration.state_dicts.inner_states import INNER_DETAIL, INNER_NOTE
 from fsdplint.migration.state_dicts.kinds import MODULE, OPTIMIZER_METHODS, Kind
 from fsdplint.migration.state_dicts.set_types import SetTypes
 from fsdplint.migration.state_dicts.state_functions import is_saved_by_one_rank
@@ -45,8 +46,6 @@ from fsdplint.syntax.arguments import arguments
 from fsdplint.syntax.layout import descend
 
 TITLE = "Take and load the state with torch.distributed.checkpoint"
-INNER_NOTE = "the state of the module inside of the wrapper becomes the whole state of the model"
-INNER_DETAIL = "FSDP1 gives this rank's flat part of the root's parameters, or raises."
 
 
 class ModelStates(StateOptions):
