@@ -24,11 +24,7 @@ from fsdplint.migration.analysis.variables import (
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers import constructor as blockers
 from fsdplint.migration.blockers.constructor import DEVICE_UNKNOWN, WRAPPED_PARTS
-from fsdplint.migration.blockers.program import (
-    CALLER_NOT_GIVEN,
-    CODE_NOT_REACHED,
-    MODEL_COPIED,
-)
+from fsdplint.migration.blockers.program import CODE_NOT_REACHED, MODEL_COPIED
 from fsdplint.migration.blockers.state_dicts import INNER_STATE, LOCAL_STATE_ONE_WAY
 from fsdplint.migration.blockers.training import PART_FIRST
 from fsdplint.migration.constructor import batch_norms, device, moved_models
@@ -63,6 +59,11 @@ from fsdplint.trace.queries.early_calls import early_calls
 # Methods of models that FSDP2 does not have, or that give other states there.
 OF_STATES_AND_STEPS = {"state_dict", "load_state_dict", "no_sync", "summon_full_params"}
 PROGRAM = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
+CALLERS = "no given file calls `{function}`, so that the uses of its model are not rewritten"
+CALLERS_DETAIL = (
+    "FSDP2's model has no methods of FSDP1's wrapper, such as `clip_grad_norm_` and `no_sync`, and "
+    "gives sharded states where FSDP1 gives whole ones. Look for the callers, and change them too."
+)
 
 
 def run(migration: Migration) -> None:
@@ -145,7 +146,7 @@ def _of_fsdp2(migration: Migration) -> bool:
 
 
 def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
-    """Block on a function that wraps a model and has no caller here: its callers are not given.
+    """Add a note on a function that wraps a model and has no caller here, where these may be unseen.
 
     They do not matter if nothing outside of the function gets the model. `importing_files` also
     searches for files that import it. A program may find the function by a value.
@@ -167,12 +168,8 @@ def _check_callers(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
             or _keeps_model(source, function, call)
         ):
             continue  # in a script, such a function is dead code
-        _block(
-            migration,
-            source,
-            call,
-            CALLER_NOT_GIVEN(function=function.name.value),
-        )
+        text = CALLERS.format(function=function.name.value)
+        migration.note(text, source, call, detail=CALLERS_DETAIL, unsafe=True)
 
 
 def _check_reached(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:

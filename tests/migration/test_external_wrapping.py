@@ -196,6 +196,46 @@ def test_what_blocks(body: str, reason: str, tmp_path: Path) -> None:
     assert [blocker.reason for blocker in found.blockers if reason in blocker.reason]
 
 
+TESTED = """
+def unwrap(model: FSDP):
+    if isinstance(model, (FSDP, torch.nn.parallel.DistributedDataParallel)):
+        return None
+    return model
+"""
+
+
+def test_annotations_say_nothing_about_the_wrapping(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, "def total(model: FSDP) -> int:\n    return 1\n", IMPORTS)
+    assert not found.blockers, [blocker.reason for blocker in found.blockers]
+    assert "def total(model: FSDPModule) -> int:" in text
+    assert not found.notes
+
+
+def test_a_test_of_the_class_where_nothing_wraps_is_unsafe(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, TESTED, IMPORTS.replace("import transformers\n", ""))
+    assert not found.blockers, [blocker.reason for blocker in found.blockers]
+    assert "isinstance(model, (FSDPModule, torch.nn.parallel.DistributedDataParallel))" in text
+    (note,) = [one for one in found.notes if one.unsafe]
+    assert "no file of the project wraps a model" in note.text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from accelerate import Accelerator\n\naccelerator = Accelerator()\n",
+        "import transformers\n\ntransformers.Trainer(model).train()\n",
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n\n"
+        "model = FullyShardedDataParallel(net)\n",
+    ],
+    ids=["Accelerate", "a trainer", "a file that is not given"],
+)
+def test_a_test_of_the_class_of_what_other_files_wrap(other: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "other.py").write_text(other, encoding="utf-8")
+    found, _ = plan(tmp_path, TESTED, IMPORTS.replace("import transformers\n", ""))
+    assert [one.code for one in found.blockers] == ["FSDP201-wrapped-elsewhere"]
+
+
 def test_a_trainer_of_older_releases_blocks(tmp_path: Path) -> None:
     """Before 4.36 it takes the state in the way that the block says."""
     (tmp_path / "requirements.txt").write_text("transformers>=4.28,<4.30\n", encoding="utf-8")

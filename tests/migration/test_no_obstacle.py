@@ -163,15 +163,16 @@ def test_plain():
 """
 
 
-@pytest.mark.parametrize(("model", "blocked"), [("model", False), ("build()", True)])
+@pytest.mark.parametrize(("model", "unsafe"), [("model", False), ("build()", True)])
 def test_a_question_about_plain_models_is_no_obstacle(
-    tmp_path: Path, model: str, blocked: bool
+    tmp_path: Path, model: str, unsafe: bool
 ) -> None:
     (tmp_path / "test_it.py").write_text(
-        "from library import build\n" * blocked + UNIT_TEST.format(model=model)
+        "from library import build\n" * unsafe + UNIT_TEST.format(model=model)
     )
     (found,) = plans_of(load([tmp_path / "test_it.py"]))
-    assert bool(found.blockers) is blocked
+    assert not found.blockers
+    assert any(note.unsafe for note in found.notes) is unsafe
 
 
 NO_DEVICE = HEAD.partition("local_rank = ")[0] + 'dist.init_process_group("nccl")\n'

@@ -93,10 +93,14 @@ UNCALLED = {
 }
 
 
-@pytest.mark.parametrize(("body", "blocked"), list(UNCALLED.values()), ids=list(UNCALLED))
-def test_a_function_that_nothing_calls(tmp_path: Path, body: str, blocked: bool) -> None:
-    found, _ = plan(tmp_path, f"def build(given):\n    {body}\n")
-    assert [one.code for one in found.blockers] == ["FSDP201-caller-not-given"] * blocked
+@pytest.mark.parametrize(("body", "unsafe"), list(UNCALLED.values()), ids=list(UNCALLED))
+def test_a_function_that_nothing_calls(tmp_path: Path, body: str, unsafe: bool) -> None:
+    found, text = plan(tmp_path, f"def build(given):\n    {body}\n")
+    assert not found.blockers, [blocked.reason for blocked in found.blockers]
+    assert "fully_shard(" in text
+    assert "FSDP(" not in text
+    assert ["no given file calls `build`" in one.text for one in found.notes] == [True] * unsafe
+    assert all(one.unsafe for one in found.notes)
 
 
 def test_a_config_of_a_class_that_nothing_reads(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
 from fsdplint.migration.training.classes import tested_model
 from fsdplint.source.source import NodeSite, Source
-from fsdplint.syntax.enclosing import ancestors
+from fsdplint.syntax.enclosing import ancestors, annotation_around
 from fsdplint.trace import Wrapped
 
 BLOCK = f"{FSDP}.state_dict_type"
@@ -44,6 +44,20 @@ STATES = (
 NOTE = "other code wraps the model: its states are right with FSDP1 and with FSDP2"
 CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
 ENUMS = ("ShardingStrategy", "BackwardPrefetch", "StateDictType")
+UNWRAPPED = (
+    "no file of the project wraps a model with FSDP1, so that this test of its class is False"
+)
+UNWRAPPED_DETAIL = (
+    "With `FSDPModule` it is True of the models of FSDP2. If code outside of the project wraps the model, "
+    "change that code too."
+)
+FRAMEWORKS = (  # the words of files in which a framework wraps a model
+    (b"accelerate", b"Accelerator"),
+    (b"transformers", b"Trainer("),
+    (b"trl", b"Trainer("),
+    (b"lightning", b"Trainer("),
+    (b"lightning", b"Fabric("),
+)
 DETAIL = (
     "The code that wraps the model decides which of the two it is (Accelerate: `fsdp_version`). The names "
     "in the state of a compiled model are those from before `torch.compile`."
@@ -74,18 +88,18 @@ def check(migration: Migration) -> None:
     states: list[tuple[Source, cst.CSTNode]] = []
     others: list[Blocked] = []
     kinds: list[Blocked] = []  # types and configs of states, which have no effect by themselves
-    asks_plain_model = False  # whether code tests the class of a model that nothing wraps
+    has_rewrite = False  # whether there is a use that no code that wraps a model can affect
     for source in migration.sources:
         for node in nodes(source):
             name = migration.fsdp1(node) if node not in migration.unread else ""
             if name in (BLOCK, OPTIMIZER) and _in_block(migration, source, node):
                 states.append((source, node))
-            elif name and not (name == FSDP and _asks_plain_model(migration, source, node)):
+            elif name == FSDP and _has_rewrite(migration, source, node):
+                has_rewrite = True
+            elif name:
                 (kinds if name in STATES else others).append(
                     wrapped_elsewhere(migration, source, node, name)
                 )
-            elif name:
-                asks_plain_model = True
             elif migration.symbol(node) == OLD_OPTIMIZER_LOAD:
                 # Its replacement was only tested on FSDP2's states.
                 name = OLD_OPTIMIZER_LOAD.rpartition(".")[2]
@@ -94,7 +108,7 @@ def check(migration: Migration) -> None:
         not states
         and not others
         and not migration.policies.shared
-        and not (asks_plain_model and not kinds)
+        and not (has_rewrite and not kinds)
     ):
         others = kinds or _through_other_names(migration) or _rewrite_blockers(migration)
     migration.blockers += others
@@ -142,6 +156,26 @@ def _prepared_with_others(
     """Calls that pass Accelerate a model together with objects that FSDP2 does not allow."""
     program = full_program(migration.program)
     return (found for found in obstacles(program, source) if found[2] == ONE_PREPARE)
+
+
+def _has_rewrite(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Whether a use of the class is an annotation, or a test that only fails before and after."""
+    if annotation_around(source, node) or _asks_plain_model(migration, source, node):
+        return True
+    if tested_model(source, node) is None or not _nothing_wraps(migration, source):
+        return False
+    migration.note(UNWRAPPED, source, node, detail=UNWRAPPED_DETAIL, unsafe=True)
+    return True
+
+
+def _nothing_wraps(migration: Migration, source: Source) -> bool:
+    """Whether no file of the project wraps a model with FSDP1, and no framework does."""
+    program, path = full_program(migration.program), Path(source.path)
+    read = {program.projects.real(Path(one.path)) for one in program.sources.values()}
+    return not any(
+        program.projects.real(found) not in read
+        for found in program.projects.containing(path, [FSDP.encode()])
+    ) and not any(program.projects.containing(path, words) for words in FRAMEWORKS)
 
 
 def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

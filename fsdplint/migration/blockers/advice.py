@@ -1,10 +1,6 @@
 """What a person has to decide or do, for blockers that share it."""
 
 NAME_FILE = "Name that file as well, or the folder that holds all files."
-NAME_CALLER = (
-    "Name the files that call it, or the folder that holds all files. If nothing calls it, call it in "
-    "a small program with what FSDP1 gets, or delete it."
-)
 LOOK_UP_FUNCTION = (
     "Find out what this function does with FSDP1's wrapper. If the function is yours, name its "
     "file as well. If it is a library's, call its counterpart for FSDP2, or remove the call. Then "

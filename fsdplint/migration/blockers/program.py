@@ -62,12 +62,6 @@ MODEL_HANDED_OUT = Blocker(
     "{function} gets the wrapped model, and its code cannot be seen",
     advice.LOOK_UP_FUNCTION,
 )
-CALLER_NOT_GIVEN = Blocker(
-    "FSDP201-caller-not-given",
-    "`{function}` wraps a model, and no given file calls it: what its callers do with the model is "
-    "not known",
-    advice.NAME_CALLER,
-)
 MODEL_COPIED = Blocker(
     "FSDP201-model-copied",
     "a wrapped model is copied, which FSDP2 does not allow",
