@@ -313,7 +313,7 @@ BLOCKED = {
         "does not reach",
     ),
     "the state of the inner module": (
-        'model = FSDP(Net())\ntorch.save(model.module.state_dict(), "x.pt")',
+        'model = FSDP(Net())\nmodel.module.load_state_dict(torch.load("x.pt"))',
         "rank's flat part",
     ),
     "a copy": (
