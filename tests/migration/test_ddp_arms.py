@@ -36,7 +36,9 @@ def test_the_arm_of_ddp_stays(kind: str, tmp_path: Path) -> None:
 
 OTHER_ARMS = {
     "of another kind": SAVED.replace("{kind}", '"local"'),
-    "without one for FSDP": SAVED.replace("{kind}", '"ddp"').replace('elif backend == "fsdp"', "else"),
+    "without one for FSDP": SAVED.replace("{kind}", '"ddp"').replace(
+        'elif backend == "fsdp"', "else"
+    ),
 }
 
 
