@@ -19,6 +19,7 @@ from fsdplint.interpreter.chosen_members import (
 from fsdplint.interpreter.functions import bind, call_function
 from fsdplint.interpreter.imports import given_by_module, import_module, load_registrations
 from fsdplint.interpreter.library_classes import is_module_class
+from fsdplint.interpreter.mesh_sizes import mesh_attribute
 from fsdplint.interpreter.meta_device import META_ATTRIBUTES, is_on_meta
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.registry import find_method
@@ -118,6 +119,10 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
         return optimizer_part(value, name)
     if isinstance(value, LibraryObject) and name in value.args:
         return value.args[name]
+    if isinstance(value, LibraryObject):
+        of_mesh = mesh_attribute(run, value, name)
+        if of_mesh is not None:
+            return of_mesh
     if isinstance(value, LoaderValue) and name in LOADER_PARTS:
         return loader_part(value, name)
     if isinstance(value, ParametersOf) and value.element and name == "grad":

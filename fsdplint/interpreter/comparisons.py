@@ -13,7 +13,6 @@ from fsdplint.interpreter import amounts, same_noise
 from fsdplint.interpreter.choices import certainly_lacks, is_empty_registry
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
-from fsdplint.interpreter.other_strategies import contradicts_sharding
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
 from fsdplint.interpreter.position_tests import changing_loop
@@ -94,9 +93,6 @@ def compare(run: Run, node: cst.Comparison) -> Value:
         return result
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
     decided_by = [key for one in known for key in one.decided_by]
-    if decided_by and isinstance(left, Const) and _found_equal(node, result):
-        if contradicts_sharding(run, left):
-            result = Const(not result.value)
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
@@ -200,12 +196,6 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if found is not None:
             return Const(found != isinstance(op, cst.NotIn))
     return _condition(run, node, left, op, right)
-
-
-def _found_equal(node: cst.Comparison, result: Const) -> bool:
-    """Whether a comparison found that two values are equal."""
-    found = cst.Equal if result.value else cst.NotEqual
-    return len(node.comparisons) == 1 and isinstance(node.comparisons[0].operator, found)
 
 
 def _own_membership(run: Run, node: cst.Comparison, left: Value, right: Instance) -> Value | None:

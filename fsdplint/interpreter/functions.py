@@ -13,7 +13,6 @@ from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_
 from fsdplint.interpreter.library_classes import SHARDED_CLASSES
 from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
-from fsdplint.interpreter.other_strategies import contradicts_sharding
 from fsdplint.interpreter.project import Signature
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.recursion import knowledge_of, shows_nothing_new
@@ -204,10 +203,7 @@ def _execute_function(
         return _after_error(run, node)
     result = signal.value if signal is not None else None
     for test, value in reversed(frame.partial):
-        if contradicts_sharding(run, result):
-            result = value
-        elif not contradicts_sharding(run, value):
-            result = join_returned(test, value, result)
+        result = join_returned(test, value, result)
     return with_keys(result if result is not None else Const(None), run.decisions.asked[begin:])
 
 

@@ -7,6 +7,7 @@ import re
 from fsdplint.interpreter import repeated_totals
 from fsdplint.interpreter.decided_values import keys_of, with_keys
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.mesh_sizes import size_of_dimension
 from fsdplint.interpreter.meshes import (
     Mesh,
     mesh_of,
@@ -54,9 +55,10 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
         overridden=_keys(run.settle(call.kwargs.get("backend_override") or Unknown())),
         shapes_differ=_differs(run, shape),
     )
-    made = LibraryObject(
-        name, {"device_type": call.args[0], "id": Const(mesh)} if call.args else {}
-    )
+    made = LibraryObject(name, {"id": Const(mesh)})
+    device_type = call.arg(0, "device_type")
+    if device_type is not None:
+        made.args["device_type"] = device_type
     return with_keys(made, tuple(keys_of(shape)) if shape is not None else ())
 
 
@@ -156,11 +158,14 @@ def group_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> V
 
 @method("LibraryObject", "size")
 def size_of_mesh(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
-    whole = mesh_of(run, receiver).is_whole and not (call.values or call.open)
-    origin = run.text(call.node)
-    if whole:
-        return MeshSize(origin)
-    size, mesh = unknown_result(call, origin), mesh_of(run, receiver)
-    if len(mesh.dims) == 1 and not (call.values or call.open):
-        repeated_totals.note_size(run, mesh.id, mesh.dims[0], size)
-    return size
+    mesh, origin = mesh_of(run, receiver), run.text(call.node)
+    plain = not (call.values or call.open)
+    number = call.arg(0, "mesh_dim")
+    known = None if call.open else size_of_dimension(run, mesh, constant(number))
+    if number is not None and not isinstance(number, Const):
+        known = None
+    if known is None:
+        known = MeshSize(origin) if mesh.is_whole and plain else unknown_result(call, origin)
+    if len(mesh.dims) == 1 and plain and not mesh.is_whole:
+        repeated_totals.note_size(run, mesh.id, mesh.dims[0], known)
+    return known

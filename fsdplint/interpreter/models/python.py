@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,6 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.templates import fill_template
 from fsdplint.interpreter.torch_values import (
     ModulePath,
-    NameTest,
     RankTest,
     RankValue,
     ShardTensor,
@@ -115,6 +115,23 @@ def convert(run: Run, name: str, call: Call) -> Value:
         except (TypeError, ValueError):
             return Unknown()
     return unknown_result(call)
+
+
+@function("math.prod")
+def product(run: Run, name: str, call: Call) -> Value:
+    """A product of constants and of at most one other factor that is not one."""
+    factors = run.settle(call.args[0]) if len(call.args) == 1 else Unknown()
+    if not isinstance(factors, Sequence) or factors.open or call.kwargs or call.open:
+        return quiet(run, name, call)
+    items = list(map(run.settle, factors.items))
+    known = [one.value for one in items if isinstance(one, Const)]
+    others = [one for one in items if not isinstance(one, Const)]
+    if not all(isinstance(value, int | float) for value in known):
+        return quiet(run, name, call)
+    number = math.prod(known)
+    if not others:
+        return Const(number)
+    return others[0] if len(others) == 1 and number == 1 else quiet(run, name, call)
 
 
 @function("builtins.super")
@@ -299,50 +316,6 @@ def normalize_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     if call.args or call.kwargs or call.open:
         return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
     return receiver
-
-
-@function("builtins.any", "builtins.all")
-def any_or_all(run: Run, name: str, call: Call) -> Value:
-    """Known if an element decides it, or all elements are known."""
-    decisive = name == "builtins.any"
-    elements = run.settle(call.args[0]) if len(call.args) == 1 else Unknown()
-    if isinstance(elements, Sequence):
-        known = [item.value for item in map(run.settle, elements.items) if isinstance(item, Const)]
-        if any(bool(value) is decisive for value in known):
-            return Const(decisive)
-        if len(known) == len(elements.items) and not elements.open:
-            return Const(not decisive)
-        if decisive and (named := _test_of_a_name(run, elements)) is not None:
-            return named
-        test = _rank_test_among(run, elements, every=not decisive)
-        if test is not None:
-            return test
-    return quiet(run, name, call)
-
-
-def _test_of_a_name(run: Run, elements: Sequence) -> NameTest | None:
-    """The test whether one of several texts is in a name: `any(text in name for text in texts)`."""
-    tests = [one for one in map(run.settle, elements.items) if isinstance(one, NameTest)]
-    if not tests or len(tests) < len(elements.items) or len({one.at_end for one in tests}) > 1:
-        return None
-    texts = tuple(text for one in tests for text in one.texts)
-    return NameTest(varying=True, texts=texts, at_end=tests[0].at_end)
-
-
-def _rank_test_among(run: Run, elements: Sequence, *, every: bool) -> RankTest | None:
-    """The test of the rank that `all` or `any` of some elements comes down to.
-
-    A condition of the configuration, or a setting, may decide against it.
-    """
-    items = [run.settle(item) for item in elements.items]
-    tests = [item for item in items if isinstance(item, RankTest)]
-    others = [item for item in items if not isinstance(item, RankTest | Const)]
-    harmless = every and all(
-        isinstance(item, Unknown) and (item.varying or not item.origin) for item in others
-    )
-    if len(tests) != 1 or (others and not harmless) or (elements.open and not every):
-        return None
-    return tests[0]
 
 
 @method("Unknown", "startswith", "endswith")
