@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.lightning_names import FABRICS, TRAINERS
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -20,10 +21,6 @@ _TRANSFORMERS = (
     "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
 )
 _LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
-_RUNNERS = (
-    *("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"),
-    *("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"),
-)
 
 
 @function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
@@ -51,7 +48,8 @@ def training_arguments(run: Run, name: str, call: Call) -> Value:
 @function(
     *(f"{home}.strategies.FSDPStrategy" for home in _LIGHTNING),
     *(f"{home}.strategies.fsdp.FSDPStrategy" for home in _LIGHTNING),
-    *_RUNNERS,
+    *FABRICS,
+    *TRAINERS,
 )
 def lightning(run: Run, name: str, call: Call) -> Value:
     options = _options(run, call)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import libcst as cst
 
@@ -10,6 +10,7 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.lightning_names import FABRICS
 from fsdplint.interpreter.models.model_parallel import set_up, sharding_function
 from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
@@ -41,14 +42,13 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Clipped, Collective, Prepared, SyncSwitched
 
 _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
-_FABRICS = ("lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric")
 
 
 # Methods that gather a sharded model, or write or read the shards of each rank.
 _GATHERING = {"get_state_dict", "save_state", "save_model"}
 
 
-def _methods(classes: tuple[str, ...], *names: str) -> Callable[[MethodModel], MethodModel]:
+def _methods(classes: Iterable[str], *names: str) -> Callable[[MethodModel], MethodModel]:
     """Register a model for methods of the objects of library classes."""
 
     def register(model: MethodModel) -> MethodModel:
@@ -94,7 +94,7 @@ def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
 
 
 @_methods(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
-@_methods(_FABRICS, "setup", "setup_module", "setup_optimizers")
+@_methods(FABRICS, "setup", "setup_module", "setup_optimizers")
 def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
 
@@ -182,13 +182,13 @@ def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 
 @_methods(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
-@_methods(_FABRICS, "autocast")
+@_methods(FABRICS, "autocast")
 def step_context(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A context around a step. It does nothing to the structure of the model."""
     return Context("harmless")
 
 
-@_methods(_FABRICS, "no_backward_sync")
+@_methods(FABRICS, "no_backward_sync")
 def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`no_sync()` of a model that Fabric shards, where `enabled` certainly holds.
 
@@ -226,7 +226,7 @@ def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return TensorValue("norm")
 
 
-@_methods(_FABRICS, "clip_gradients")
+@_methods(FABRICS, "clip_gradients")
 def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Clips as the sharding of the model needs it."""
     module = run.settle(call.arg(0, "module") or Unknown())
@@ -246,7 +246,7 @@ def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
 
 
 @_methods(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
-@_methods(_FABRICS, "print", "log", "log_dict")
+@_methods(FABRICS, "print", "log", "log_dict")
 def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A method that reads a model or writes it to disk; a sharded model needs all ranks."""
     if name in _GATHERING and _fsdp_plugin(run, receiver) is not None:
@@ -254,7 +254,7 @@ def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return Unknown(origin=f"{receiver.origin}.{name}()")
 
 
-@_methods(_FABRICS, "launch")
+@_methods(FABRICS, "launch")
 def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`fabric.launch(main, *args)` calls `main(fabric, *args)` on every rank."""
     target = run.settle(call.arg(0, "function") or Unknown())
@@ -264,13 +264,13 @@ def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return run.call(target, Call(call.node, [receiver, *call.args[1:]], named, call.open))
 
 
-@_methods(_FABRICS, "seed_everything")
+@_methods(FABRICS, "seed_everything")
 def seed(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     seed_all(run, name, call, call.arg(0, "seed"))
     return Unknown()
 
 
-@_methods(_FABRICS, "save", "load")
+@_methods(FABRICS, "save", "load")
 def save_or_load(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Writes or reads a checkpoint of all ranks. To load changes the state that it gets."""
     if _shards_by_strategy(run, receiver) or sharding_function(run, receiver) is not None:
@@ -301,7 +301,7 @@ def _load_in_place(run: Run, call: Call) -> bool:
     _ACCELERATORS, "wait_for_everyone", "gather", "gather_for_metrics", "reduce",
     "pad_across_processes",
 )  # fmt: skip
-@_methods(_FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")
+@_methods(FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")
 def communicate(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A collective of all ranks. Its result is the same kind of value on each rank."""
     owner = receiver.library.rpartition(".")[2]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.interpreter.lightning_names import FABRICS
 from fsdplint.migration.analysis.components import full_program
 from fsdplint.migration.analysis.variables import definitions
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.lightning import FABRIC_UNKNOWN, STRATEGY_LEFT
 from fsdplint.migration.context import Migration
 from fsdplint.migration.frameworks.fabric_names import (
-    FABRICS,
     NAMES,
     PARAMETERS,
     STRATEGIES,
@@ -100,12 +100,6 @@ def has_other_strategy(migration: Migration, source: Source, fabric: cst.BaseExp
     return bool(made) and all(
         one not in sharding and (one in every or _has_no_strategy(source, one)) for one in made
     )
-
-
-def is_made(source: Source, fabric: cst.BaseExpression) -> bool:
-    """Whether some assignment of a variable makes a Fabric."""
-    found = definitions(source, fabric) if isinstance(fabric, cst.Name) else None
-    return any(_is_call(source, one.value) for one in found or ())
 
 
 def _is_call(source: Source, node: cst.CSTNode) -> bool:

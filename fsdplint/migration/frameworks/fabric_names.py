@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from fsdplint.interpreter.lightning_names import FABRICS, TRAINERS
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.layout import descend
@@ -17,14 +18,6 @@ OF_TRAINER = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
 HOMES = ("lightning.fabric.strategies", "lightning_fabric.strategies", *OF_TRAINER)
 STRATEGIES = frozenset(f"{home}{module}.{STRATEGY}" for home in HOMES for module in ("", ".fsdp"))
 FOR_FSDP2 = "ModelParallelStrategy"
-FABRICS = frozenset(
-    {"lightning.Fabric", "lightning.fabric.Fabric", "lightning_fabric.Fabric"}
-    | {"lightning.fabric.fabric.Fabric", "lightning_fabric.fabric.Fabric"}
-)
-TRAINERS = frozenset(
-    {"lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer"}
-    | {f"{home}.trainer.Trainer" for home in ("lightning.pytorch", "pytorch_lightning")}
-)
 # The parameters of Fabric, in their order.
 PARAMETERS = (
     *("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "callbacks"),

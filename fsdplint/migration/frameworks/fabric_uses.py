@@ -17,8 +17,9 @@ from fsdplint.migration.blockers.lightning import (
 )
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT
 from fsdplint.migration.context import Migration, expression
-from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded, is_made
-from fsdplint.migration.frameworks.fabric_names import FOR_FSDP2, new_home
+from fsdplint.migration.frameworks.fabric import has_other_strategy, is_always_sharded
+from fsdplint.migration.frameworks.fabric_names import FOR_FSDP2, STRATEGIES, new_home
+from fsdplint.migration.frameworks.lightning_objects import is_fabric, is_strategy
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.arguments import arguments, elements, is_constant
 from fsdplint.syntax.enclosing import ancestors, annotation_around, function_around
@@ -31,6 +32,7 @@ ATTRIBUTES = frozenset(
     {"_fsdp_kwargs", "_state_dict_type", "_activation_checkpointing_kwargs", "sharding_strategy"}
     | {"cpu_offload", "mixed_precision", "mixed_precision_config", "module_sharded_context"}
 )
+_REWRITTEN = frozenset({"clip_gradients", "backward", "init_module", "setup"})
 _JOINT = re.compile(r"DeepSpeed|XLA")  # strategies that set up a model with its optimizers
 EMPTY = "the first weights of a model that is built on the meta device are other random numbers"
 EMPTY_DETAIL = (
@@ -72,12 +74,15 @@ def files_together(migration: Migration, source: Source) -> list[Source]:
 
 def rewrite_calls(migration: Migration, files: list[Source]) -> None:
     """Rewrite the methods of Fabric that do something else with the strategy for FSDP2."""
+    program = full_program(migration.program)
     switching = {source for source, node in _calls(files) if _is_switch(node)}
     for source, node in _calls(files):
         assert isinstance(node.func, cst.Attribute)
         name = node.func.attr.value
         owner = node.func.value
-        if not _is_fabric(source, owner) or has_other_strategy(migration, source, owner):
+        if name not in _REWRITTEN or not is_fabric(program, source, owner):
+            continue
+        if has_other_strategy(migration, source, owner):
             continue
         with migration.collecting():
             if name == "clip_gradients":
@@ -92,7 +97,7 @@ def rewrite_calls(migration: Migration, files: list[Source]) -> None:
     for source in files:
         for part in walk(source, skip_imports=True):
             if isinstance(part, cst.Attribute) and part.attr.value in ATTRIBUTES:
-                if _is_strategy(source, part.value):
+                if is_strategy(program, source, part.value, STRATEGIES):
                     reason = STRATEGY_READ(name=part.attr.value)
                     migration.blockers.append(Blocked(source, part, reason))
 
@@ -102,20 +107,6 @@ def _calls(files: list[Source]) -> Iterator[tuple[Source, cst.Call]]:
         for node in walk(source, skip_imports=True):
             if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
                 yield source, node
-
-
-def _is_fabric(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a Fabric: by what its variable is made of, or else by its name."""
-    return is_made(source, node) or source.code(node).rpartition(".")[2].lower().endswith("fabric")
-
-
-def _is_strategy(source: Source, node: cst.BaseExpression) -> bool:
-    """Whether an expression is the strategy of a Fabric or Trainer, judged by its name."""
-    if isinstance(node, cst.Attribute):
-        of_trainer = source.code(node.value).rpartition(".")[2].lower().endswith("trainer")
-        known = of_trainer or _is_fabric(source, node.value)
-        return node.attr.value in ("strategy", "_strategy") and known
-    return isinstance(node, cst.Name) and node.value.lower().endswith("strategy")
 
 
 # The optimizers --------------------------------------------------------------------------------------

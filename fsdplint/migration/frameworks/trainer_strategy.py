@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import libcst as cst
 
+from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import Class, ModuleValue
 from fsdplint.migration.analysis.components import files_run_together, full_program
 from fsdplint.migration.blockers import Blocked
@@ -27,6 +28,7 @@ from fsdplint.migration.blockers.lightning import (
 )
 from fsdplint.migration.frameworks.fabric import FabricCall
 from fsdplint.migration.frameworks.fabric_strategy import StrategyWriter
+from fsdplint.migration.frameworks.lightning_objects import is_trainer
 from fsdplint.migration.names import FSDP, PREFIX
 from fsdplint.migration.text import call
 from fsdplint.source.source import Source
@@ -104,7 +106,7 @@ class TrainerStrategyWriter(StrategyWriter):
         program = full_program(self.migration.program)
         for source in files_run_together(program, self.source):
             for node in walk(source, skip_imports=True):
-                if not isinstance(node, cst.Call) or not _runs(source, node):
+                if not isinstance(node, cst.Call) or not _runs(program, source, node):
                     continue
                 given = arguments(node, ("model",))[0].get("model")
                 values = program.values(given.value) if given is not None else []
@@ -206,12 +208,12 @@ class TrainerStrategyWriter(StrategyWriter):
         return "mixed_precision" in self.named
 
 
-def _runs(source: Source, node: cst.Call) -> bool:
-    """Whether a call is one of Trainer's that runs a module, judged by its name."""
+def _runs(program: Program, source: Source, node: cst.Call) -> bool:
+    """Whether a call is one of Trainer's that runs a module."""
     func = node.func
     if not isinstance(func, cst.Attribute) or func.attr.value not in RUNS:
         return False
-    return source.code(func.value).rpartition(".")[2].lower().endswith("trainer")
+    return is_trainer(program, source, func.value)
 
 
 def _is_lightning(klass: Class) -> bool:
