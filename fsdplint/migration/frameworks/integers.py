@@ -1,20 +1,35 @@
-"""Settings that are literals, or certainly integers, judged by the code."""
+"""Settings that are literals, or certainly integers, by the code that makes them."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 import libcst as cst
 
 from fsdplint.interpreter import Program
-from fsdplint.migration.analysis.variables import definitions
+from fsdplint.migration.analysis.object_classes import (
+    attribute_targets,
+    classes_of,
+    functions,
+    is_self,
+    with_bases,
+)
+from fsdplint.migration.analysis.object_search import ObjectSearch
+from fsdplint.migration.analysis.variables import definition_at, definitions
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.enclosing import ancestors
-from fsdplint.syntax.qualified_names import walk
+from fsdplint.syntax.qualified_names import symbols_in, walk
 
-_FUNCTIONS = ("int", "len", "device_count", "get_world_size")
+_BACKENDS = ("accelerator", "cpu", "cuda", "mps", "npu", "xpu")
+_FUNCTIONS = frozenset(
+    {"torch.distributed.get_world_size"} | {f"torch.{name}.device_count" for name in _BACKENDS}
+)
+_OF_PYTHON = ("int", "len")
+_PARSERS = frozenset({"argparse.ArgumentParser"})
+_PARSED = frozenset({"argparse.Namespace"})
 MAX_DEPTH = 4  # of variables and operators
 
 
@@ -51,9 +66,7 @@ def is_integer(
         case cst.Integer():
             return True
         case cst.Call():
-            func = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-            name = func.value if isinstance(func, cst.Name) else ""
-            return name in _FUNCTIONS or _returns_integer(program, name)
+            return _returns_integer(program, source, node.func)
         case cst.BooleanOperation():
             return both(node.left, node.right)
         case cst.BinaryOperation():
@@ -63,20 +76,24 @@ def is_integer(
         case cst.Name():
             return _is_integer_variable(program, source, node, depth, at)
         case cst.Attribute():
-            return _is_integer_setting(program, node.attr.value, depth)
+            return _is_integer_attribute(program, source, node, depth)
     return False
 
 
-def _returns_integer(program: Program, name: str) -> bool:
-    """Whether the functions of the program with a name have the result `int`."""
-    found = [
-        part.returns is not None and source.code(part.returns.annotation) == "int"
-        for source in program.sources.values()
-        if f"def {name}(" in source.text
-        for part in source.descend(source.tree)
-        if isinstance(part, cst.FunctionDef) and part.name.value == name
-    ]
-    return bool(found) and all(found)
+def _returns_integer(program: Program, source: Source, func: cst.BaseExpression) -> bool:
+    """Whether a function of Python or torch, or of the program by its annotation, gives an integer."""
+    if symbols_in(source).get(func) in _FUNCTIONS:
+        return True
+    if isinstance(func, cst.Name) and func.value in _OF_PYTHON:
+        bindings = bindings_of(source)
+        if bindings.owner(bindings.scope_at(func), func.value) is None:
+            return True
+    found = functions(program, source, func)
+    return bool(found) and all(_is_annotated(where, one.returns) for where, one in found)
+
+
+def _is_annotated(source: Source, annotation: cst.Annotation | None) -> bool:
+    return annotation is not None and source.code(annotation.annotation) == "int"
 
 
 def _is_integer_variable(
@@ -115,27 +132,87 @@ def _param(source: Source, target: cst.CSTNode) -> cst.Param | None:
 
 def _is_integer_parameter(source: Source, param: cst.Param) -> bool:
     if param.annotation is not None:
-        return source.code(param.annotation.annotation) == "int"
+        return _is_annotated(source, param.annotation)
     return isinstance(param.default, cst.Integer)
 
 
-def _is_integer_setting(program: Program, name: str, depth: int) -> bool:
-    """Whether everything that sets an attribute of a name sets an integer."""
-    found: list[bool] = []
-    for source in program.sources.values():
-        if name not in source.text and name.replace("_", "-") not in source.text:
-            continue
-        for node in walk(source, skip_imports=True):
-            if isinstance(node, cst.AnnAssign) and is_constant(node.target, name):
-                found.append(source.code(node.annotation.annotation) == "int")
-            elif isinstance(node, cst.Call) and _adds_argument(node, name):
-                kinds = [arg.value for arg in node.args if _is_keyword(arg, "type")]
-                found.append(len(kinds) == 1 and is_constant(kinds[0], "int"))
-            elif isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Attribute):
-                assign = source.parent(node)
-                if node.target.attr.value == name and isinstance(assign, cst.Assign):
-                    found.append(is_integer(program, source, assign.value, depth - 1))
+def _is_integer_attribute(
+    program: Program, source: Source, node: cst.Attribute, depth: int
+) -> bool:
+    """Whether all that sets an attribute of an object sets an integer.
+
+    The object is one of a class of the program, or holds the options of a parser.
+    """
+    name = node.attr.value
+    classes = classes_of(program, source, node.value)
+    if classes:
+        places = [place for one in classes for place in with_bases(program, one)]
+        found = [
+            _sets_integer(program, where, target, depth)
+            for where, klass in places
+            for target in attribute_targets(where, klass, name)
+        ]
+    elif _Options(program, _PARSED).is_one(source, node.value):
+        found = list(_kinds_of_option(program, name))
+    else:
+        return False
+    found += [
+        _sets_integer(program, where, target, depth)
+        for where in program.sources.values()
+        if f".{name}" in where.text
+        for target in _outer_targets(where, name)
+    ]
     return bool(found) and all(found)
+
+
+def _sets_integer(program: Program, source: Source, target: cst.CSTNode, depth: int) -> bool:
+    parent = source.parent(target)
+    if isinstance(parent, cst.AnnAssign):
+        return _is_annotated(source, parent.annotation)
+    found = definition_at(source, target)
+    return found is not None and is_integer(program, source, found.value, depth - 1)
+
+
+def _outer_targets(source: Source, name: str) -> Iterator[cst.Attribute]:
+    """The places outside of its class that may set an attribute of an object."""
+    for node in walk(source, skip_imports=True):
+        target = node.target if isinstance(node, cst.AssignTarget | cst.AugAssign) else None
+        if isinstance(target, cst.Attribute) and target.attr.value == name:
+            if not isinstance(target.value, cst.Name) or not is_self(source, target.value):
+                yield target
+
+
+class _Options(ObjectSearch):
+    """The search for the result of `parser.parse_args()`."""
+
+    def _is_call(self, source: Source, node: cst.Call) -> bool:
+        func = node.func
+        if isinstance(func, cst.Attribute) and func.attr.value == "parse_args":
+            return ObjectSearch(self.program, _PARSERS).is_one(source, func.value)
+        return super()._is_call(source, node)
+
+    def _is_target(self, source: Source, target: cst.CSTNode) -> bool:
+        """Also the first target of `options, rest = parser.parse_known_args()`."""
+        element = source.parent(target)
+        targets = source.parent(element) if isinstance(element, cst.Element) else None
+        place = source.parent(targets) if isinstance(targets, cst.Tuple) else None
+        assign = source.parent(place) if isinstance(place, cst.AssignTarget) else None
+        if isinstance(targets, cst.Tuple) and isinstance(assign, cst.Assign):
+            func = assign.value.func if isinstance(assign.value, cst.Call) else None
+            if not isinstance(func, cst.Attribute) or func.attr.value != "parse_known_args":
+                return False
+            first = targets.elements[0] is element
+            return first and ObjectSearch(self.program, _PARSERS).is_one(source, func.value)
+        return super()._is_target(source, target)
+
+
+def _kinds_of_option(program: Program, name: str) -> Iterator[bool]:
+    """Whether each option of a name is an integer."""
+    for source in program.sources.values():
+        for node in walk(source, skip_imports=True):
+            if isinstance(node, cst.Call) and _adds_argument(node, name):
+                kinds = [arg.value for arg in node.args if _is_keyword(arg, "type")]
+                yield len(kinds) == 1 and is_constant(kinds[0], "int")
 
 
 def _adds_argument(node: cst.Call, name: str) -> bool:
