@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import SchedulerBuilt, StateTaken, Trace
+from fsdplint.trace import OptimizerBuilt, SchedulerBuilt, StateTaken, Trace
 from fsdplint.trace.queries.common import class_name, optimizer_named
 from fsdplint.trace.queries.dropped_loads import dropped_loads, puts_back
 from fsdplint.trace.queries.entries_never_saved import entries_never_saved
@@ -18,8 +18,6 @@ from fsdplint.trace.queries.resumed_training import (
     parts_not_restored,
     restores,
 )
-
-_WITHOUT_OPTIMIZER = 4  # the events of a finding that restores no optimizer
 
 
 class StateNotRestored(Rule):
@@ -185,7 +183,9 @@ class StateNotRestored(Rule):
         states, in another configuration, does not make up for this one.
         """
         missed = finding.events[1]
-        if len(finding.events) > _WITHOUT_OPTIMIZER and not super().concerns(trace, finding):
+        others = [one for one in finding.events if one is not missed]
+        goes_on = any(isinstance(one, OptimizerBuilt) for one in others)
+        if goes_on and not super().concerns(trace, finding):
             return False
         if isinstance(missed, StateTaken):
             return puts_back(trace, finding.site)
