@@ -1,20 +1,13 @@
-"""The state of a migration: the program, the changes so far, the blockers.
-
-A migration changes small nodes first (`ShardingStrategy.FULL_SHARD` becomes `"FULL_SHARD"`), then the
-statements around them. The new text of a statement contains the new texts of its parts: `text(node)`
-returns a node's text with all changes made inside it so far.
-"""
+"""The state of a migration: the program, its uses of FSDP1, the blockers and the notes."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from fsdplint.edits.rewrite import Rewrite
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter import Program
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
@@ -27,8 +20,8 @@ from fsdplint.migration.analysis.typed_models import typed_models
 from fsdplint.migration.analysis.unreached_code import UnreachedNames, is_synthetic
 from fsdplint.migration.analysis.variables import function_name
 from fsdplint.migration.blockers import Blocked
+from fsdplint.migration.changes import Changes
 from fsdplint.migration.facts import (
-    Blocks,
     ConditionalImports,
     ForwardMethods,
     Policies,
@@ -37,11 +30,11 @@ from fsdplint.migration.facts import (
 )
 from fsdplint.migration.frameworks.fabric_names import nodes_of_other_strategies
 from fsdplint.migration.names import FSDP, PREFIX, fsdp1_name
-from fsdplint.migration.text import call, in_string, on_one_line, width
+from fsdplint.migration.text import on_one_line
 from fsdplint.source.source import Source, once
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.dotted import dotted_name
-from fsdplint.syntax.layout import comments_at, line_end, line_indent, statement_of
+from fsdplint.syntax.layout import line_indent, statement_of
 from fsdplint.syntax.qualified_names import canonical, references, symbols_in, walk
 
 
@@ -71,14 +64,12 @@ class Note:
     places: list[tuple[Source, cst.CSTNode]] = field(default_factory=list)
 
 
-Span = tuple[int, int]
-
 # Expressions that need their parentheses when they become an argument.
 BARE = cst.Tuple | cst.GeneratorExp | cst.NamedExpr | cst.Yield
 
 
 @dataclass
-class Migration:
+class Migration(Changes):
     """The migration of some files of a program that belong together.
 
     Attributes:
@@ -97,14 +88,13 @@ class Migration:
         helper_variants: those of which a file may have several, by the file and the kind.
         blocking_if_called: functions that nothing calls here; a caller elsewhere would block.
         notes: changes in cost or in details of behaviour, by their text.
-        imports, precision, policies, blocks, states, methods: facts that the passes find (`facts`).
+        imports, precision, policies, states, methods: facts that the passes find (`facts`).
     """
 
     program: Program
     sources: list[Source]
     uncalled_nodes: frozenset[cst.CSTNode] = frozenset()
     undecided_nodes: frozenset[cst.CSTNode] = frozenset()
-    rewrite: Rewrite = field(default_factory=Rewrite)
     steps: list[Step] = field(default_factory=list)
     blockers: list[Blocked] = field(default_factory=list)
     notes: dict[str, Note] = field(default_factory=dict)
@@ -122,16 +112,12 @@ class Migration:
     imports: ConditionalImports = field(default_factory=ConditionalImports)
     precision: Precision = field(default_factory=Precision)
     policies: Policies = field(default_factory=Policies)
-    blocks: Blocks = field(default_factory=Blocks)
     states: StateDicts = field(default_factory=StateDicts)
     methods: ForwardMethods = field(default_factory=ForwardMethods)
     _unreached_modules: dict[cst.CSTNode, str] | None = None
     _narrowed_nodes: dict[cst.CSTNode, str] | None = None
     _typed_models: set[cst.CSTNode] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
-    _texts: dict[Source, dict[Span, str]] = field(default_factory=dict)
-    _owned_spans: dict[Source, list[Span]] = field(default_factory=dict)
-    _lines_without_comments: dict[Source, set[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.uncalled_nodes |= self.undecided_nodes
@@ -260,96 +246,7 @@ class Migration:
         unknown = all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node))
         return node in self._typed_models and unknown and node not in self.uncalled_nodes
 
-    # Writing ----------------------------------------------------------------------------------
-
-    def substitute(self, source: Source, node: cst.CSTNode, text: str) -> None:
-        """Give a node a new text, which replaces all earlier changes inside it."""
-        start, end = source.span(node)
-        self.substitute_span(source, start, end, text)
-
-    def substitute_span(self, source: Source, start: int, end: int, text: str) -> None:
-        texts = self._texts.setdefault(source, {})
-        for span in [s for s in texts if start <= s[0] and s[1] <= end]:
-            del texts[span]
-        texts[start, end] = text
-
-    def text(self, source: Source, node: cst.CSTNode) -> str:
-        """The node's text with the changes made so far."""
-        start, end = source.span(node)
-        result = []
-        position = start
-        for (left, right), text in sorted(self._texts.get(source, {}).items()):
-            if start <= left and right <= end:
-                result.append(source.text[position:left])
-                result.append(text)
-                position = right
-        result.append(source.text[position:end])
-        return "".join(result)
-
-    def unwrap(self, source: Source, block: cst.With, lines: list[str]) -> None:
-        """Put a block's body in its place. Add the block to `blocks.unwrapped` before reading its parts."""
-        self.own(source, block.items[0])
-        self.rewrite.unwrap(source, block, lines)
-
-    def indent(self, source: Source, node: cst.CSTNode) -> str:
-        """The indentation that a node's line will have."""
-        indent = line_indent(source, source.span(node)[0])
-        parent = source.parent(node)
-        while parent is not None:
-            if parent in self.blocks.unwrapped:
-                indent = indent.removesuffix(source.tree.default_indent)
-            parent = source.parent(parent)
-        return indent
-
-    def indent_at(self, source: Source, node: cst.CSTNode, text: str) -> str:
-        """A text indented for a node's place; tabs indent its lines after the first."""
-        indent, unit = self.indent(source, node), source.tree.default_indent
-        first, *rest = text.split("\n")
-        lines = [first]
-        for line in rest:
-            bare = line.lstrip("\t")
-            lines.append(indent + unit * (len(line) - len(bare)) + bare if bare else "")
-        return "\n".join(lines)
-
-    def put_call(
-        self, source: Source, node: cst.CSTNode, head: str, given: list[str], tail: str = ""
-    ) -> None:
-        """Put a call in place of a node, broken up if its line gets too long."""
-        start, end = source.span(node)
-        before = source.text[source.line_start(start) : start].lstrip()
-        after = source.text[end : line_end(source, end)[0]]
-        if not re.fullmatch(r"[\s)\]},:.\w()]*", after):
-            after = ""  # a comment or another item may exceed the line limit, as before
-        room = width(source) - len(self.indent(source, node).expandtabs(4))
-        if "\n" in before or len(before + head) >= room:
-            before = ""
-        if in_string(source, node):
-            self.substitute(source, node, f"{head}({', '.join(given)}){tail}")
-            return
-        text = call(source, self.indent(source, node), before + head, given, tail + after)
-        text = text.removeprefix(before).removesuffix(after)
-        self.substitute(source, node, self.indent_at(source, node, text))
-
-    def is_changed(self, source: Source, node: cst.CSTNode) -> bool:
-        """Whether the text of a node, or of a statement around it, changes."""
-        start, end = source.span(node)
-        spans = [*self._owned_spans.get(source, ()), *self._texts.get(source, ())]
-        return any(left < end and start < right for left, right in spans)
-
-    def own(self, source: Source, node: cst.CSTNode) -> None:
-        """Record that a change to its statement rewrites or deletes the node's whole text."""
-        self.own_span(source, *source.span(node))
-
-    def own_span(self, source: Source, start: int, end: int) -> None:
-        """The same for the characters start..end."""
-        self._owned_spans.setdefault(source, []).append((start, end))
-
-    def owner(self, source: Source, start: int, end: int) -> Span | None:
-        """Code around the characters start..end whose whole text a change replaces."""
-        for left, right in self._owned_spans.get(source, ()):
-            if left <= start and end <= right and (left, right) != (start, end):
-                return left, right
-        return None
+    # Statements, helpers and imports ------------------------------------------------------------
 
     def replace_statement(self, source: Source, node: cst.CSTNode, lines: list[str]) -> None:
         """Replace the statement of a node by lines, which contain the new texts of its parts."""
@@ -427,39 +324,6 @@ class Migration:
         note.detail = note.detail or detail
         if source is not None and node is not None and (source, node) not in note.places:
             note.places.append((source, node))
-
-    def finish(self) -> None:
-        """Pass the changes of single nodes to the rewrite."""
-        for source, texts in self._texts.items():
-            owned = self._owned_spans.get(source, [])
-            for (start, end), text in texts.items():
-                if not any(left <= start and end <= right for left, right in owned):
-                    self.rewrite.replace_span(source, start, end, text)
-                    self._keep_comments(source, start, end, text)
-
-    def forget_comments(self, source: Source, lines: Iterable[int]) -> None:
-        """Let the comments in lines of removed code go with it."""
-        self._lines_without_comments.setdefault(source, set()).update(lines)
-
-    def _keep_comments(self, source: Source, start: int, end: int, text: str) -> None:
-        """Put the comments of replaced code that the new text lacks above its statement."""
-        if not text.strip() or "#" not in source.text[start:end]:
-            return
-        removed = self._lines_without_comments.get(source, ())
-        lost = [
-            comment
-            for at, comment in comments_at(source, source.tree)
-            if start <= at < end and comment not in text and source.position(at)[0] not in removed
-        ]
-        around = [
-            node
-            for node in nodes(source)
-            if isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            and source.span(node)[0] <= start < source.span(node)[1]
-        ]
-        if lost and around:
-            inner = max(around, key=lambda node: source.span(node)[0])
-            self.rewrite.insert_before(source, inner, lost)
 
     def need(self, source: Source, module: str, name: str | None, at: cst.CSTNode) -> str:
         """The text for `module.name` at a node. Adds an import if the file has none."""
