@@ -13,7 +13,32 @@ from fsdplint.interpreter import load
 from fsdplint.migration.plan import Plan
 from fsdplint.migration.planner import plans_of
 
-HEAD = """\
+BLOCK = """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.linear(x)
+
+
+"""
+NET = """\
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+"""
+HEAD = (
+    """\
 import functools
 import os
 import torch
@@ -31,35 +56,22 @@ from torch.distributed.fsdp.wrap import (
 )
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.linear(x)
-
-
+"""
+    + BLOCK
+    + """\
 class Masked(Block):
     def forward(self, x, mask):
         return x + self.linear(x) * mask
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
+"""
+    + NET
+    + """\
 local_rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local_rank)
 dist.init_process_group("nccl")
 """
+)
 POLICY = "auto_wrap_policy=ModuleWrapPolicy({Block})"
 
 

@@ -6,11 +6,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from forms import plan
+from forms import BLOCK, NET, plan
 
 from fsdplint.diagnostics.finding import Safety
 
-HEAD = """\
+HEAD = (
+    """\
 import functools
 import os
 import torch
@@ -21,27 +22,10 @@ from torch.distributed.fsdp import BackwardPrefetch, MixedPrecision, ShardingStr
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy, transformer_auto_wrap_policy
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.linear(x)
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
 """
+    + BLOCK
+    + NET
+)
 FABRIC = "fabric = L.Fabric(devices=4, strategy=strategy)\n"
 SETUP = "fabric.launch()\nmodel = fabric.setup(Net())\n"
 TRAIN = """\

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import plan
+from forms import BLOCK, NET, plan
 
-HEAD = """\
+HEAD = (
+    """\
 import argparse
 from dataclasses import dataclass
 import torch
@@ -17,16 +18,10 @@ import zoo
 from lightning.fabric.strategies import FSDPStrategy
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.linear(x)
-
-
 """
+    + BLOCK
+    + NET
+)
 BODY = """
 strategy = FSDPStrategy()
 fabric = L.Fabric(devices={count}, strategy=strategy)

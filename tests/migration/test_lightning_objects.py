@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import plan
+from forms import BLOCK, NET, plan
 
-HEAD = """\
+HEAD = (
+    """\
 import torch
 import torch.nn as nn
 import lightning as L
@@ -16,16 +17,10 @@ from lightning.fabric.strategies import FSDPStrategy
 from lightning.pytorch.strategies import FSDPStrategy as TrainerStrategy
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.linear(x)
-
-
 """
+    + BLOCK
+    + NET
+)
 MAKE = "L.Fabric(devices=4, strategy=FSDPStrategy())"
 OTHER = "L.Fabric(devices=4, strategy=zoo.strategy())"
 CLIP = "{}.clip_gradients(model, optimizer, max_norm=1.0{})"

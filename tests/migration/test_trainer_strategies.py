@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forms import plan
+from forms import BLOCK, NET, plan
 
 from fsdplint.diagnostics.finding import Safety
 from fsdplint.interpreter import load
 from fsdplint.migration.planner import plans_of
 
-HEAD = """\
+HEAD = (
+    """\
 import os
 import torch
 import torch.nn as nn
@@ -20,24 +21,10 @@ from lightning.pytorch.strategies import FSDPStrategy
 from torch.distributed.fsdp import MixedPrecision
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.linear(x)
-
-
-class Net(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
+"""
+    + BLOCK
+    + NET.replace("nn.Module)", "L.LightningModule)").rstrip()
+    + """
 
     def training_step(self, batch, index):
         STEP
@@ -47,6 +34,7 @@ class Net(L.LightningModule):
 
 
 """
+)
 STEP = "return self(batch).sum()"
 TRAINER = "trainer = L.Trainer(devices=4, strategy=strategy)\n"
 FIT = "trainer.fit(Net(), torch.utils.data.DataLoader(torch.randn(64, 8)))\n"
