@@ -216,7 +216,7 @@ def test_a_test_of_the_class_where_nothing_wraps_is_unsafe(tmp_path: Path) -> No
     assert not found.blockers, [blocker.reason for blocker in found.blockers]
     assert "isinstance(model, (FSDPModule, torch.nn.parallel.DistributedDataParallel))" in text
     (note,) = [one for one in found.notes if one.unsafe]
-    assert "no file of the project wraps a model" in note.text
+    assert "no given file wraps a model" in note.text
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,12 @@ def test_a_test_of_the_class_where_nothing_wraps_is_unsafe(tmp_path: Path) -> No
     [
         "from accelerate import Accelerator\n\naccelerator = Accelerator()\n",
         "import transformers\n\ntransformers.Trainer(model).train()\n",
-        "from torch.distributed.fsdp import FullyShardedDataParallel\n\n"
-        "model = FullyShardedDataParallel(net)\n",
+        "from transformers import Trainer, TrainingArguments\n\n"
+        "Trainer(model, TrainingArguments()).train()\n",
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n"
+        "from train import unwrap\n\nunwrap(FullyShardedDataParallel(net))\n",
     ],
-    ids=["Accelerate", "a trainer", "a file that is not given"],
+    ids=["Accelerate", "a module of trainers", "a trainer", "a file that is not given"],
 )
 def test_a_test_of_the_class_of_what_other_files_wrap(other: str, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()

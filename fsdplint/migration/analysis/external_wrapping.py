@@ -44,17 +44,16 @@ STATES = (
 NOTE = "other code wraps the model: its states are right with FSDP1 and with FSDP2"
 CONFIGURED = ("ShardingStrategy", "BackwardPrefetch", "MixedPrecision", "CPUOffload")
 ENUMS = ("ShardingStrategy", "BackwardPrefetch", "StateDictType")
-UNWRAPPED = (
-    "no file of the project wraps a model with FSDP1, so that this test of its class is False"
-)
+UNWRAPPED = "no given file wraps a model with FSDP1 for this test of its class, which is False"
 UNWRAPPED_DETAIL = (
     "With `FSDPModule` it is True of the models of FSDP2. If code outside of the project wraps the model, "
     "change that code too."
 )
 FRAMEWORKS = (  # the words of files in which a framework wraps a model
     (b"accelerate", b"Accelerator"),
-    (b"transformers", b"Trainer("),
-    (b"trl", b"Trainer("),
+    (b"transformers", b"TrainingArguments"),
+    (b"import transformers", b"Trainer("),
+    (b"from trl", b"Trainer"),
     (b"lightning", b"Trainer("),
     (b"lightning", b"Fabric("),
 )
@@ -169,13 +168,12 @@ def _has_rewrite(migration: Migration, source: Source, node: cst.CSTNode) -> boo
 
 
 def _nothing_wraps(migration: Migration, source: Source) -> bool:
-    """Whether no file of the project wraps a model with FSDP1, and no framework does."""
+    """Whether no file that may call a file wraps a model, and no framework of the project does."""
     program, path = full_program(migration.program), Path(source.path)
     read = {program.projects.real(Path(one.path)) for one in program.sources.values()}
-    return not any(
-        program.projects.real(found) not in read
-        for found in program.projects.containing(path, [FSDP.encode()])
-    ) and not any(program.projects.containing(path, words) for words in FRAMEWORKS)
+    if any(program.projects.real(one) not in read for one in program.projects.importers([path])):
+        return False
+    return not any(program.projects.containing(path, words) for words in FRAMEWORKS)
 
 
 def _asks_plain_model(migration: Migration, source: Source, node: cst.CSTNode) -> bool:

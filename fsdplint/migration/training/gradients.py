@@ -35,6 +35,12 @@ IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # in place
 KEPT = {"dtype", "device", "is_sparse", "layout"}  # the same for a part and the whole
 TITLE = "Add up the squares of this rank's part: `to_local()`"
 FINITE = "Test whether this rank's part is finite: `to_local()`"
+PART = "Read this rank's part: `to_local()`"
+PART_NOTE = "a norm of gradients stays one of this rank's part, which FSDP2 cuts differently"
+PART_DETAIL = (
+    "For the norm over all ranks call `torch.nn.utils.get_total_norm(...).full_tensor()` on every "
+    "rank instead."
+)
 FINITE_NOTE = (
     "each rank still tests only its own part of the gradients for values that are not finite"
 )
@@ -61,6 +67,7 @@ def rewrite(migration: Migration, source: Source) -> None:
         rest = [node for node in uses if node not in sums]
         rest = [node for node in rest if not _harmless(migration, source, node, symbols)]
         if not sums or rest or len(uses) != len(list(_gradients(function))):
+            _keep_parts(migration, source, function, symbols)
             continue
         for node in sums:
             text = migration.text(source, node)
@@ -68,6 +75,44 @@ def rewrite(migration: Migration, source: Source) -> None:
             migration.blocks.local_shard_functions.add(node)
         migration.blocks.local_shard_functions.add(function)
         migration.step(source, sums[0], TITLE)
+
+
+def _keep_parts(
+    migration: Migration,
+    source: Source,
+    function: cst.FunctionDef,
+    symbols: dict[cst.CSTNode, str],
+) -> None:
+    """Keep norms and sums of squares of this rank's part, which FSDP2 cuts in another way.
+
+    Not in a function that also changes gradients: what they are multiplied by would change.
+    """
+    if any(_is_changed(source, node) for node in _gradients(function)):
+        return
+    for node in _gradients(function):
+        values = migration.values(node.value)
+        found = [v for v in values if isinstance(v, ParametersOf) and v.element]
+        if not any(is_fsdp1(m) for v in found for m in v.modules):
+            continue
+        if not _is_in_norm(source, node, symbols):
+            continue
+        if node in migration.blocks.local_shard_functions:
+            continue
+        if _reason(source, function, node, symbols).blocker is GRADIENT_NORM:
+            continue
+        if is_gathered(migration, source, node) or is_own_tensor(
+            migration, source, node.value, symbols
+        ):
+            continue
+        text = migration.text(source, node)
+        part = f"{text}.to_local()"
+        if not is_of_fsdp1(migration.program, node.value):
+            tensor = migration.need(source, "torch.distributed.tensor", "DTensor", node)
+            part = f"({part} if isinstance({text}, {tensor}) else {text})"
+        migration.substitute(source, node, part)
+        migration.blocks.local_shard_functions.add(node)
+        migration.step(source, node, PART)
+        migration.note(PART_NOTE, source, node, detail=PART_DETAIL, unsafe=True)
 
 
 def _rewrite_finite(
@@ -115,9 +160,11 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             if names & {"clip_grad_norm_"} and "all_reduce" not in names:
                 continue
             for node in _gradients(function):
-                if node in seen or _harmless(migration, source, node, symbols):
+                if node in seen or node in migration.blocks.local_shard_functions:
                     continue
-                if _is_gathered(migration, source, node):
+                if _harmless(migration, source, node, symbols):
+                    continue
+                if is_gathered(migration, source, node):
                     continue
                 if is_own_tensor(migration, source, node.value, symbols):
                     continue
@@ -135,7 +182,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
                 migration.blockers.append(Blocked(source, node, reason))
 
 
-def _is_gathered(migration: Migration, source: Source, node: cst.Attribute) -> bool:
+def is_gathered(migration: Migration, source: Source, node: cst.Attribute) -> bool:
     """Whether a gradient is read where `summon_full_params(with_grads=True)` has gathered it."""
     return any(
         isinstance(item.item, cst.Call)
@@ -244,6 +291,41 @@ def _harmless(
     if isinstance(parent, cst.Attribute) and parent.attr.value == "data":
         parent = source.parent(parent)
     return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE | KEPT
+
+
+def _is_in_norm(source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]) -> bool:
+    """Whether a gradient is only read for its norm, of any order, or for its square."""
+    current: cst.CSTNode = node
+    while True:
+        parent = source.parent(current)
+        if isinstance(parent, cst.Arg):
+            call = source.parent(parent)
+            return isinstance(call, cst.Call) and symbols.get(call.func, "") in NORMS
+        if isinstance(parent, cst.BinaryOperation):
+            return isinstance(parent.operator, cst.Power) and parent.left is current
+        if not isinstance(parent, cst.Attribute):
+            return False
+        name, call = parent.attr.value, source.parent(parent)
+        if not isinstance(call, cst.Call) or call.func is not parent:
+            if name != "data":
+                return False
+            current = parent
+        elif name == "norm" or name in SQUARES:
+            return True
+        elif name in SAME:
+            current = call
+        else:
+            return False
+
+
+def _is_changed(source: Source, node: cst.Attribute) -> bool:
+    """Whether a statement changes the values of a gradient."""
+    parent = source.parent(node)
+    while isinstance(parent, cst.Attribute) and parent.attr.value == "data":
+        node, parent = parent, source.parent(parent)
+    if isinstance(parent, cst.Attribute):
+        return parent.attr.value in ELEMENTWISE - {"zero_"} | {"copy_"}
+    return isinstance(parent, cst.AugAssign | cst.AssignTarget)
 
 
 def _is_summed_square(

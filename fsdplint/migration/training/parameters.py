@@ -75,7 +75,7 @@ def check(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
             found = _use(migration, source, node, symbols, wrapped, node in unreached)
             if found is None or (statement := statement_of(source, found)) in seen:
                 continue
-            around = {found, *ancestors(source, found)}
+            around = {*source.descend(found), *ancestors(source, found)}
             if (
                 around & migration.blocks.whole_parameters
                 or around & migration.blocks.local_shard_functions
