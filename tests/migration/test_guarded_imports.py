@@ -39,3 +39,45 @@ def test_another_import_of_the_try_keeps_its_stand_in(tmp_path: Path) -> None:
     text = migrated(tmp_path, f"try:\n    import apex\n{IMPORT}{handler}{MODEL}")
     assert "    apex = ShardingStrategy2 = None\n" in text
     assert "    ShardingStrategy = None" not in text
+
+
+GUARDED = """
+import torch.nn as nn
+
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as Wrapper
+except ImportError:
+    Wrapper = None
+
+
+def is_sharded(model):
+    {0}
+
+
+model = Wrapper(nn.Linear(4, 4))
+print(is_sharded(model))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "after"),
+    [
+        (
+            "return Wrapper is not None and isinstance(model, Wrapper)",
+            "return FSDPModule is not None and isinstance(model, FSDPModule)",
+        ),
+        (
+            "return bool(Wrapper and isinstance(model, Wrapper))",
+            "return bool(FSDPModule and isinstance(model, FSDPModule))",
+        ),
+        (
+            "if not Wrapper:\n        return False\n    return isinstance(model, Wrapper)",
+            "if not FSDPModule:\n        return False\n    return isinstance(model, FSDPModule)",
+        ),
+    ],
+)
+def test_a_test_of_the_import_asks_for_the_new_name(tmp_path: Path, test: str, after: str) -> None:
+    text = migrated(tmp_path, GUARDED.replace("{0}", test))
+    assert after in text
+    assert "except ImportError:\n    FSDPModule = None\n" in text
+    assert "Wrapper" not in text

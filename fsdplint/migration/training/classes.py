@@ -6,6 +6,7 @@ import re
 
 import libcst as cst
 
+from fsdplint.edits.imports.stand_ins import stand_ins
 from fsdplint.migration.blockers import Blocked, Reason
 from fsdplint.migration.blockers.constructor import (
     CLASS_AS_ARGUMENT,
@@ -42,7 +43,10 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
         if _tests_import(source, node):
-            migration.consumed.add(node)
+            if not _rename_test(migration, source, node):
+                migration.consumed.add(node)
+            return
+        if _is_truth_of_import(source, node) and _rename_test(migration, source, node):
             return
         raise Blocked(source, node, reason(migration, source, node))
     migration.account_for(source, node)
@@ -110,6 +114,36 @@ def _tests_import(source: Source, node: cst.CSTNode) -> bool:
             for target in whole.comparisons
         )
     )
+
+
+def _is_truth_of_import(source: Source, node: cst.CSTNode) -> bool:
+    """Whether code reads a name as a truth value: `FSDP and ...`, `if FSDP:`, `not FSDP`."""
+    parent = source.parent(node)
+    if isinstance(parent, cst.UnaryOperation):
+        return isinstance(parent.operator, cst.Not)
+    if isinstance(parent, cst.BooleanOperation):
+        return parent.left is node
+    return isinstance(parent, cst.If | cst.IfExp) and parent.test is node
+
+
+def _rename_test(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
+    """Ask for the import of FSDPModule, where `FSDP = None` stands for a failed import.
+
+    The stand-in gets the new name, too. Returns whether the name has one.
+    """
+    if not isinstance(node, cst.Name):
+        return False
+    items = [one for one in bindings_of(source).imports() if one.local == node.value]
+    found = stand_ins(source, items[0]) if len(items) == 1 else None
+    if not found:
+        return False
+    name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
+    for assigned in found:
+        migration.substitute(source, assigned.targets[0].target, name)
+    migration.account_for(source, node)
+    migration.substitute(source, node, name)
+    migration.step(source, node, "Ask for FSDPModule")
+    return True
 
 
 def _rewrite_type(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
