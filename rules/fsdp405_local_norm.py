@@ -32,7 +32,8 @@ class LocalNorm(Rule):
     `max`, `min`, `any`, `all`, ...) over a parameter or gradient that `fully_shard` has sharded.
 
     Also finds gradients that each rank multiplies or divides by a number of its own: a norm of the parts
-    that it holds (`p.grad.to_local().norm()`, or FSDP1's gradients) that no collective has added up.
+    that it holds (`p.grad.to_local().norm()`, or FSDP1's gradients) that no collective has added up. So are gradients
+    that are scaled by the sum of these norms: an `all_reduce` has to add the squares, before the root.
 
     ## Why is this bad?
     Parameters and gradients are DTensors after `fully_shard`. A reduction of one gives a DTensor that is
@@ -43,7 +44,8 @@ class LocalNorm(Rule):
     that holds the bad value: that rank skips the step and the others do not.
 
     A gradient that each rank scales by its own norm loses its direction: of one gradient on two ranks, one
-    rank multiplied its part by 0.5 and the other left its part as it was.
+    rank multiplied its part by 0.5 and the other left its part as it was. The sum of the norms of two ranks was 1.41
+    times the norm, so that the gradients were clipped too early and too much.
 
     Before torch 2.10, the norm that `torch.nn.utils.clip_grad_norm_` and `get_total_norm` return is such a
     DTensor: on 2.9.1 and two ranks, its `.item()` was 0.408 on one and 0.426 on the other, while the norm is 0.590 (the
@@ -97,6 +99,16 @@ class LocalNorm(Rule):
                     why="The parts of one gradient get different factors, so that its direction changes.",
                     help="Clip with `torch.nn.utils.clip_grad_norm_` (FSDP1: `model.clip_grad_norm_`), or add up "
                     "the squared norms of all ranks with `all_reduce` first.",
+                )
+            elif scaled.by_norms and scaled.site not in seen:
+                seen.add(scaled.site)
+                yield self.finding(
+                    scaled,
+                    "the gradients are scaled by a sum of norms: each rank takes the root of its own squares "
+                    "before the `all_reduce`",
+                    why="The sum is larger than the norm of the whole gradients, by up to the root of the number "
+                    "of ranks.",
+                    help="Add up the squares with `all_reduce`, and take the root of their sum.",
                 )
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:

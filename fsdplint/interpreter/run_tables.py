@@ -68,6 +68,9 @@ class TensorTables:
         # `rank_factors`: products with the number of ranks, and numbers that are computed of it
         self.rank_powers: dict[Value, int] = {}
         self.computed_of_ranks: set[Value] = set()
+        # `own_roots`: norms of the rank's part of gradients, and their sums over the ranks
+        self.own_roots: set[Value] = set()
+        self.sums_of_roots: set[Value] = set()
         # `pending_results` and `collective_arguments`: tensors that a collective still writes, and
         # the element of lists that were made as `[x] * n`
         self.pending: dict[Value, Collective] = {}
@@ -89,6 +92,7 @@ class DataTables:
     """The data and the random numbers of this rank, and the samplers."""
 
     def __init__(self) -> None:
+        self.own_gradients: set[NodeSite] = set()  # where a rank reads its part of a gradient
         self.clocks: set[NodeSite] = set()  # where a rank reads its clock
         self.tests_of_position: set[NodeSite] = set()  # of numbers that derive from the rank
         self.names_of_processes: set[NodeSite] = set()  # its process id, or a uuid

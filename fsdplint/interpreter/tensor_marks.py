@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     gradient_writes,
     local_columns,
     mean_losses,
+    own_roots,
     pending_results,
     plain_tensors,
     rank_means,
@@ -48,6 +49,8 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
     same_noise.note_drawn(run, function, call, result)
     if run.has_own_data:
         rank_means.note_call(run, function, call, result)
+    if run.own_gradients and not name:
+        own_roots.note_call(run, function, [*call.values], result)
 
 
 def note_operands(run: Run, function: Value, call: Call) -> None:
@@ -95,6 +98,8 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         local_columns.note_attention(run, name, operands)
     if run.amounts or run.has_own_data:
         amounts.note_operation(run, name, operands, result)
+    if run.own_gradients:
+        own_roots.note_operation(run, name, operands, result)
     if run.same_noise:
         same_noise.note_operation(run, name, operands, result)
 

@@ -224,6 +224,7 @@ class GradientScaled(Event):
     differs: whether the number differs between ranks.
     by_total: whether an all_reduce summed the number, by which the gradient was divided.
     by_ranks: whether it was divided by the number of ranks, perhaps times other numbers.
+    by_norms: whether the number has the sum of the norms that the ranks have of their parts.
     modules: the modules of the gradient, or a sharded module that contains them.
     read_later: whether the program may read gradients afterwards, before it sets them to zero.
     """
@@ -232,6 +233,7 @@ class GradientScaled(Event):
     differs: bool = combined(differs, default=False)
     by_total: bool = False
     by_ranks: bool = unrecorded("the number of ranks may be another number", default=False)
+    by_norms: bool = unrecorded("what a number was computed of is not recorded", default=False)
     modules: tuple[str, ...] = reference(default=())
     read_later: bool = unrecorded("reads of gradients are not recorded", default=False)
 

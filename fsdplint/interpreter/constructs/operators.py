@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     collective_arguments,
     loaded_numbers,
     losses,
+    own_roots,
     pending_results,
     rank_factors,
     rank_means,
@@ -220,6 +221,8 @@ def arithmetic(
     elif tensor_marks.has_marks(run):
         operation = _OPERATIONS.get(type(op), "other") if op is not None else "other"
         tensor_marks.note_operation(run, operation, [left, right], result)
+        if run.own_gradients and isinstance(op, cst.Power):
+            own_roots.note_operation(run, "pow", [left, right], result)
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
     if isinstance(result, Unknown) and result is not left and result is not right:

@@ -10,6 +10,7 @@ from fsdplint.interpreter import (
     gathered_rows,
     losses,
     meta_device,
+    own_roots,
     pending_results,
     rank_means,
     repeated_totals,
@@ -191,6 +192,9 @@ def collective(run: Run, name: str, call: Call) -> Value:
         amounts.note(run, tensor, sum_of_counts=event)
     pending = pending_results.note_begun(run, last, tensor, call, event)
     mean, split = amounts.is_mean_of_share(run, tensor), split_of(run, tensor)
+    if last == "all_reduce" and whole and run.own_roots:
+        op = call.arg(1, "op")
+        own_roots.note_reduction(run, tensor, run.settle(op) if op is not None else None)
     if last in AGREED or last == "reduce":
         amounts.forget_share(run, tensor)
     if last in AGREED:

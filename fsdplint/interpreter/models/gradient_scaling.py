@@ -57,5 +57,6 @@ def note_scaling(
         differs=own_number_of(by) is not None,
         by_total=total,
         by_ranks=power_of_ranks(run, by) == (1 if divides else -1),
+        by_norms=by in run.sums_of_roots,
         modules=tuple(module.id for module in modules),
     )

@@ -258,6 +258,8 @@ def clip_with_norm(run: Run, name: str, call: Call) -> Value:
     sharded = tensors.has_sharded_gradients(run, call.arg(0, "parameters"))
     if sharded and local_of(norm) is not None:
         run.emit(GradientScaled, call.node, differs=True)
+    elif sharded and norm in run.sums_of_roots:
+        run.emit(GradientScaled, call.node, by_norms=True)
     return Const(None)
 
 

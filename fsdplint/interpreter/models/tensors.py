@@ -204,6 +204,8 @@ def local_tensor(run: Run, value: ShardTensor) -> TensorValue:
     if (exact or partial) and not run.decisions.single_rank:
         own = own_data(run, run.site(run.executing))
         own.number = partial
+        if exact:
+            run.own_gradients.add(own.source)
     if not exact:
         return TensorValue("local", value.modules, rank_local=own)
     return LocalGradient("local", value.modules, rank_local=own)
