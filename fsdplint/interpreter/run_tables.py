@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, Rows
+from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, ParametersOf, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, RankLocal, Value
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Collective, CutSamples, DifferentiableGradient, ModuleMoved, Saved
@@ -68,6 +68,8 @@ class TensorTables:
         # `rank_factors`: products with the number of ranks, and numbers that are computed of it
         self.rank_powers: dict[Value, int] = {}
         self.computed_of_ranks: set[Value] = set()
+        # the local tensors of parameters, which have the same memory
+        self.local_parts: dict[Value, ParametersOf] = {}
         # `own_roots`: norms of the rank's part of gradients, and their sums over the ranks
         self.own_roots: set[Value] = set()
         self.sums_of_roots: set[Value] = set()

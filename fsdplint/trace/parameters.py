@@ -25,8 +25,8 @@ class WeightsSet(Event):
     with_sharded: whether the operation certainly gets a sharded parameter as well.
     rebound: whether the parameters get another tensor instead of other values: `p.data = tensor`
         (static traces only).
-    of_shard: whether it changes the part of a parameter of `fully_shard` that this rank holds
-        (recorded traces only).
+    of_shard: whether it certainly changes the part of a parameter of `fully_shard` that this rank
+        holds.
     summoned: whether it runs under FSDP1's `summon_full_params`.
 
     The recorder writes changes in place of parameters that `fully_shard` has sharded, and of those

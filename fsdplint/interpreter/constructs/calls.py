@@ -293,6 +293,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         if method.name in mixed_operations.PRODUCTS:
             operands = [receiver, *call.values]
             mixed_operations.note_computation(run, method.name, operands, call.node)
+        if receiver in run.local_parts:
+            return mixed_operations.local_part(run, receiver, method.name, call)
         return losses.through_method(receiver, method.name, call)
     if isinstance(receiver, ParametersOf):
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:

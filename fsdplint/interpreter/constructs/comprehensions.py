@@ -68,7 +68,7 @@ def eval_dict_comp(run: Run, node: cst.DictComp) -> Value:
     if states:
         return states[0]
     each = keys[0] if result.every and len(keys) == 1 else None
-    if result.items and all(_of_parameters(item) for item in result.items):
+    if result.items and all(_of_parameters(run, item) for item in result.items):
         made = begin_dict(run, Dict(open=True, tensors={"*": result.items[0]}))
         note_each_key(run, made, each)
         return made
@@ -149,7 +149,8 @@ def _comprehend(
     return exact
 
 
-def _of_parameters(value: Value) -> bool:
+def _of_parameters(run: Run, value: Value) -> bool:
+    value = run.local_parts.get(value, value)
     if isinstance(value, ShardTensor):
         return not value.reduction
     return isinstance(value, ParametersOf) and value.element

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter import precisions
+from fsdplint.interpreter import losses, precisions
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.long_run import long_run
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.checkpoint import parameter_layout
-from fsdplint.interpreter.models.randomness import is_parameter_itself, note_weights_set
+from fsdplint.interpreter.models.randomness import RANDOM, is_parameter_itself, note_weights_set
 from fsdplint.interpreter.models.registry import FUNCTIONS, function
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.optimizers import take_parameters
@@ -206,6 +206,7 @@ def _are_aliases(run: Run, one: ParametersOf, other: ParametersOf) -> bool:
 def _single(run: Run, value: Value) -> ParametersOf | None:
     """One parameter, or the one that stands for all in a list."""
     value = run.settle(value)
+    value = run.local_parts.get(value, value)
     if isinstance(value, Sequence):
         return _single(run, value.items[0]) if len(value.items) == 1 else None
     if not isinstance(value, ParametersOf):
@@ -235,6 +236,17 @@ def note_average(run: Run, api: str, average: Value, call: Call) -> None:
             weight=round(weight, 12),
             fixed=isinstance(given, Const),
         )
+
+
+def local_part(run: Run, receiver: TensorValue, name: str, call: Call) -> Value:
+    """The result of a method of the local tensor of a parameter, which has the same memory."""
+    if name == "detach":
+        return receiver
+    if name.endswith("_") and name not in RANDOM:
+        note_weights_set(run, call.node, [run.local_parts[receiver]], of_shard=True)
+        if name == "copy_" and call.values:
+            note_copy(run, receiver, call.values[0], call.node)
+    return losses.through_method(receiver, name, call)
 
 
 def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:

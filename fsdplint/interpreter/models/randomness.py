@@ -180,10 +180,11 @@ def note_weights_set(
     same_values: bool = False,
     with_sharded: bool = False,
     rebound: bool = False,
+    of_shard: bool = False,
 ) -> None:
     """Record that the parameters among the values may have new values.
 
-    same_values, with_sharded, rebound: see `WeightsSet`.
+    same_values, with_sharded, rebound, of_shard: see `WeightsSet`.
     """
     modules = [m.id for v in values for m in _owners(v)]
     if modules:
@@ -197,6 +198,7 @@ def note_weights_set(
             same_values=same_values,
             with_sharded=with_sharded,
             rebound=rebound,
+            of_shard=of_shard,
             summoned=gathers(run.contexts),
         )
 

@@ -9,10 +9,15 @@ from fsdplint.interpreter.models.fsdp1 import FSDP1, emit_use
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_tree import has_whole_parameters, sharding_inside
 from fsdplint.interpreter.modules import as_module
-from fsdplint.interpreter.optimizers import optimizer_layout
+from fsdplint.interpreter.optimizers import optimizer_layout, take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.state_edits import note_entry_read
-from fsdplint.interpreter.torch_values import LOCAL_PART, ParametersOf, StateValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    LOCAL_PART,
+    ParametersOf,
+    StateValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import (
     Const,
     Context,
@@ -272,7 +277,11 @@ def local_tensor(run: Run, receiver: StateValue, name: str, call: Call) -> Value
 
 @method("ParametersOf", "to_local", "redistribute")
 def local_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
-    return TensorValue(LOCAL_PART if name == "to_local" else "derived", receiver.modules)
+    if name != "to_local":
+        return TensorValue("derived", receiver.modules)
+    local = TensorValue(LOCAL_PART, receiver.modules)
+    run.local_parts[local] = take_parameters(run, receiver, element=True)
+    return local
 
 
 @method("StateValue", "full_tensor")
