@@ -22,18 +22,18 @@ each other do not import each other. `semantics` imports every module that regis
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import libcst as cst
 
 from fsdplint.interpreter import earlier_values
+from fsdplint.interpreter.active_guards import ActiveGuards
 from fsdplint.interpreter.configurations import Decisions
 from fsdplint.interpreter.dispatch import CALLERS, EVALUATORS, EXECUTORS
 from fsdplint.interpreter.event_kinds import DECISIVE, KEEPS_STRUCTURE, OF_DATA
 from fsdplint.interpreter.frames import (
-    ENDED,
     MAX_EVENTS,
     MAX_MODULES,
     MAX_STEPS,
@@ -43,7 +43,6 @@ from fsdplint.interpreter.frames import (
     Change,
     ForwardSummary,
     Frame,
-    GuardEntry,
     OutOfSteps,
     OwnTurns,
     Stopped,
@@ -79,21 +78,19 @@ from fsdplint.trace import (
     Event,
     GradMode,
     Guard,
-    GuardKind,
-    Ranks,
     Sharded,
     Trace,
     Wrapped,
 )
-from fsdplint.trace.predicates import Predicate
 
 E = TypeVar("E", bound=Event)
 
-NO_GUARDS = nullcontext()
 _NO_KEYS: frozenset[str] = frozenset()
 
 
-class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, LastEvents):
+class Run(
+    TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, LastEvents, ActiveGuards
+):
     """One run. `trace` is its result; `evaluations` has the value of each node (see `Program`)."""
 
     def __init__(self, project: Project, decisions: Decisions) -> None:
@@ -103,8 +100,8 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         StateTables.__init__(self)
         ArgumentTables.__init__(self)
         LastEvents.__init__(self)
+        ActiveGuards.__init__(self, decisions)
         self.project = project
-        self.decisions = decisions
         self.loops: dict[cst.CSTNode, bool] = {}  # whether they visit every element
         self.trace = Trace(producer="static", certainty=StaticCertainty(self.loops, decisions))
         self.evaluations: dict[cst.CSTNode, Value] = {}
@@ -118,12 +115,6 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         # The keys under which each statement was executed in all cases while nothing was sharded.
         self.keys_unsharded: dict[cst.CSTNode, frozenset[str]] = {}
         self.first_event = 0  # of the entry's own code
-        self.frames: list[Frame] = []
-        self.guards: list[GuardEntry] = []
-        self.facts: list[Predicate] = []  # see `note_fact`
-        self.in_turn = False  # of a loop in the function that is executed
-        self.deciding: list[str] = []  # keys because of which this point is executed
-        self.deciding_keys: frozenset[str] | None = None  # the same as a set, once it was asked for
         self.stack: list[NodeSite] = []
         self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
@@ -134,7 +125,6 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
         self.own_turns: list[OwnTurns] = []  # the loops that are being executed
         self.repetitions = 0  # loops whose current turn repeats the one before
         self.repeated_loops: set[cst.CSTNode] = set()  # the bodies of loops that made both turns
-        self.loop_guards: list[list[GuardEntry]] = []  # active at the start of each loop
         self.steps = 0
         self.lines = 0  # that were executed and do something: see `idle_turns`
         self._next_check = 0  # the step at which the bounds are checked again
@@ -291,91 +281,9 @@ class Run(TensorTables, DataTables, ModuleTables, StateTables, ArgumentTables, L
     def scope(self) -> Scope:
         return self.frames[-1].scope
 
-    # Guards ------------------------------------------------------------------------------------
-
-    def under_guards(self, guards: Iterable[tuple[Guard, str]]) -> AbstractContextManager[None]:
-        """A context whose code is executed under these guards."""
-        entries = [GuardEntry(guard, key) for guard, key in guards]
-        return self._under_entries(entries) if entries else NO_GUARDS
-
-    @contextmanager
-    def _under_entries(self, entries: Sequence[GuardEntry]) -> Iterator[None]:
-        self.guards.extend(entries)
-        try:
-            yield
-        finally:
-            for entry in entries:
-                self.guards = [e for e in self.guards if e is not entry]
-
-    @contextmanager
-    def without_guards(self, entries: Sequence[GuardEntry]) -> Iterator[None]:
-        """A context whose code is executed also where these guards do not hold."""
-        before = self.guards
-        if entries:
-            self.guards = [e for e in before if all(e is not one for one in entries)]
-        try:
-            yield
-        finally:
-            if entries:
-                known = {id(entry) for entry in before}
-                self.guards = [*before, *(e for e in self.guards if id(e) not in known)]
-
-    def leave_guards(self, guards: Iterable[tuple[Guard, str]], until: str) -> None:
-        """Keep guards until the end of the loop body or function."""
-        self.guards.extend(GuardEntry(guard, key, until) for guard, key in guards)
-
-    def note_fact(self, fact: Predicate | None) -> None:
-        """Note what is known until the end of this turn of a loop, or of this function.
-
-        Under another test, it would only be known where this test holds.
-        """
-        outside = self.loop_guards[-1] if self.in_turn else self.frames[-1].guards_outside
-        known = {id(entry) for entry in outside}
-        if fact is not None and all(id(entry) in known for entry in self.guards):
-            self.facts.append(fact)
-
-    def drop_guards(self, outer: list[GuardEntry], until: str) -> None:
-        """Drop the guards that hold until the end of this turn of a loop, loop or function."""
-        known = {id(entry) for entry in outer}
-        ended = ENDED[until]
-        self.guards = [e for e in self.guards if id(e) in known or e.until not in ended]
-
     def in_unknown_call(self, node: cst.CSTNode) -> AbstractContextManager[None]:
         """Execute a function that unknown code, called at a node, may call now, later or never."""
         return _InUnknownCall(self.callbacks, self.site(node))
-
-    def ranks(self) -> Ranks:
-        """The ranks that execute this point."""
-        result = Ranks.ALL
-        for entry in self.guards:
-            if entry.guard.kind is GuardKind.RANK:
-                ranks = entry.guard.ranks
-                if result is Ranks.ALL:
-                    result = ranks
-                elif ranks is Ranks.ONE:
-                    result = Ranks.ONE
-                elif result is not Ranks.ONE and ranks is not result:
-                    result = Ranks.SOME
-        return result
-
-    def mark_relevant(self) -> None:
-        """Mark the conditions that hold here as worth a configuration."""
-        for entry in self.guards:
-            if entry.guard.kind is GuardKind.CONFIG:
-                self.decisions.relevant.add(entry.key)
-
-    def keys_around(self) -> tuple[str, ...]:
-        """The keys of the decisions because of which this point is executed."""
-        known = self.decisions.values_by_key
-        guards = (entry.key for entry in self.guards if entry.key)
-        return tuple(dict.fromkeys((*guards, *(key for key in self.deciding if key in known))))
-
-    def note_leaving(self, keys: Sequence[str] = ()) -> None:
-        """The function is left early because of decisions: those of keys, and those under which
-        this point is reached in it."""
-        outside = {id(entry) for entry in self.frames[-1].guards_outside}
-        inside = [entry.key for entry in reversed(self.guards) if id(entry) not in outside]
-        self.decisions.note_leaving(filter(None, [*keys, *inside]))
 
     # Events ------------------------------------------------------------------------------------
 
