@@ -39,3 +39,12 @@ def test_the_larger_norm_is_noted(tmp_path: Path) -> None:
         )
         for note in found.notes
     )
+
+
+def test_an_offloaded_model_gets_a_group_with_a_cpu_backend(tmp_path: Path) -> None:
+    """FSDP2 reduces the norm of gradients on the CPU over the ranks."""
+    body = PROGRAM.replace("GIVEN", "list(model.parameters())")
+    offloaded = body.replace("FSDP(Net())", "FSDP(Net(), cpu_offload=CPUOffload(True))")
+    both = 'dist.init_process_group("cpu:gloo,cuda:nccl")'
+    assert both in plan(tmp_path, offloaded)[1]
+    assert both not in plan(tmp_path, body)[1]

@@ -16,6 +16,7 @@ from fsdplint.migration.blockers.constructor import (
 from fsdplint.migration.blockers.policies import CUSTOM_POLICY_OTHER_MESH
 from fsdplint.migration.constructor import (
     batch_norms,
+    cpu_backend,
     device,
     ignored,
     meta,
@@ -338,6 +339,7 @@ class Reader:
         self.keywords.offload = reading.offloads(text)
         self.keywords.has_buffers = may_have_any_buffers(migration, self.at)
         self.keywords.offload_variable = reading.policy_variable(text)
+        cpu_backend.add(migration)
         if any("clip_grad_norm_" in source.text for source in migration.sources):
             migration.note(
                 "clipping the gradients of an offloaded model needs a CPU backend too",
