@@ -14,7 +14,8 @@ from pathlib import Path
 
 import libcst as cst
 
-from fsdplint.interpreter.project import FileAnswer, FileQuestion, Project
+from fsdplint.interpreter.module_files import FileAnswer, FileQuestion
+from fsdplint.interpreter.project import Project
 from fsdplint.source.source import Source
 from fsdplint.syntax.dotted import dotted_name
 from fsdplint.syntax.module_names import ImportedName, ModuleNames, module_names

@@ -19,7 +19,7 @@ from fsdplint.source.source import Source
 
 if TYPE_CHECKING:
     from fsdplint.interpreter.cuts import Cut
-    from fsdplint.interpreter.project import FileAnswer, FileQuestion
+    from fsdplint.interpreter.module_files import FileAnswer, FileQuestion
     from fsdplint.interpreter.run import Run
     from fsdplint.interpreter.search import Shown
     from fsdplint.trace import Trace
