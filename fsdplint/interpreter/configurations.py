@@ -91,7 +91,7 @@ class Decisions:
         of_options: the keys that decided the options with which a model was wrapped or sharded, or
             which of its parts were.
         questions: the conditions in the order of the run, by key.
-        asked: the keys of all tests in the order of the run.
+        tested_keys: the keys of all tests in the order of the run.
         usual: each setting has its default, but for those that shard a model.
         by_default: how keys are decided whose subject has its default, as far as it is known.
     """
@@ -115,7 +115,7 @@ class Decisions:
     sharding: set[str] = field(default_factory=set)
     of_options: set[str] = field(default_factory=set)
     questions: dict[str, Question] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    tested_keys: list[str] = field(default_factory=list)
     by_default: dict[str, bool] = field(default_factory=dict)
     usual: bool = False
     _equal: dict[str, object] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class Decisions:
             under: the keys because of which the run comes to the test.
         """
         self.places.setdefault(condition.key, set()).add(place)
-        self.asked.append(condition.key)
+        self.tested_keys.append(condition.key)
         value = self._decide_key(condition, prefer != condition.negated, under)
         return value != condition.negated
 

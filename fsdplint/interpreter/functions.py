@@ -174,7 +174,7 @@ def _execute_function(
         for value in scope.names.values():
             if isinstance(value, Unknown):
                 value.synthetic_for = owner
-    begin = len(run.decisions.asked)
+    begin = len(run.decisions.tested_keys)
     outer_source, outer_guards = run.source, list(run.guards)
     frame.guards_outside = outer_guards
     facts, in_turn, run.in_turn = len(run.facts), run.in_turn, False
@@ -204,7 +204,9 @@ def _execute_function(
     result = signal.value if signal is not None else None
     for test, value in reversed(frame.partial):
         result = join_returned(test, value, result)
-    return with_keys(result if result is not None else Const(None), run.decisions.asked[begin:])
+    return with_keys(
+        result if result is not None else Const(None), run.decisions.tested_keys[begin:]
+    )
 
 
 def _after_error(run: Run, node: cst.CSTNode) -> Value:

@@ -155,8 +155,8 @@ def _asks_form(test: cst.BaseExpression, target: set[str]) -> bool:
         return _asks_form(test.expression, target)
     if isinstance(test, cst.Call) and len(test.args) == 2:
         is_known = isinstance(test.func, cst.Name) and test.func.value in _OF_FORM
-        asked, wanted = test.args[0].value, test.args[1].value
-        return is_known and _is_name(asked, target) and _is_other(wanted, target)
+        value, classes = test.args[0].value, test.args[1].value
+        return is_known and _is_name(value, target) and _is_other(classes, target)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
         other = test.comparisons[0].comparator
         return _is_class(test.left, target) and _is_other(other, target)

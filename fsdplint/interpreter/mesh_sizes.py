@@ -1,7 +1,7 @@
 """The names and sizes of the dimensions of a mesh: one value, however a program reads them.
 
-`mesh["shard"].size()`, `mesh.size(1)` and `mesh.shape[1]` get one name, so that a run decides their
-tests alike.
+`mesh["shard"].size()`, `mesh.size(1)` and `mesh.shape[1]` get one name, so that a run decides
+their tests in the same way.
 """
 
 from __future__ import annotations

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from fsdplint.migration.plan import Plan
     from fsdplint.source.source import NodeSite
 
-REFERENCES = """## References
-    - https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html (migration guide)
-    - pytorch/torchtitan, `docs/fsdp.md`"""
 MAX_BLOCKERS = 3  # blockers named in a help text
 
 

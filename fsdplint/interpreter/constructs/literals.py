@@ -145,7 +145,7 @@ def eval_set(run: Run, node: cst.Set) -> Value:
 def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequence:
     result = Sequence([], kind, created_at=run.site(node), made_at=run.steps)
     result.chosen = on_some_ranks(run)
-    begin = len(run.decisions.asked)
+    begin = len(run.decisions.tested_keys)
     for element in node.elements:
         value = run.eval(element.value)
         if isinstance(element, cst.StarredElement):
@@ -154,7 +154,7 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
             result.open = result.open or not exact
         else:
             result.items.append(value)
-    result.decided_by = tuple(dict.fromkeys(run.decisions.asked[begin:]))[-MAX_DECIDING:]
+    result.decided_by = tuple(dict.fromkeys(run.decisions.tested_keys[begin:]))[-MAX_DECIDING:]
     return result
 
 

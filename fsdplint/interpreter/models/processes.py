@@ -36,7 +36,6 @@ PROCESSES = (
     "torch.multiprocessing.process.Process",
 )
 _TRAINERS = ("ray.train.torch.TorchTrainer", "ray.train.torch.torch_trainer.TorchTrainer")
-_REMOTE = Function | Class | Bound
 
 
 def call_elsewhere(run: Run, target: Value, call: Call) -> Value:
