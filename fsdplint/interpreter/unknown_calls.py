@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import libcst as cst
 
@@ -14,13 +15,14 @@ from fsdplint.interpreter import (
     unknown_entries,
 )
 from fsdplint.interpreter.amounts import amount_of, note
+from fsdplint.interpreter.branch_sides import execute_sides
 from fsdplint.interpreter.dispatch import calls
 from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.library_classes import is_report, only_reads
 from fsdplint.interpreter.local_libraries import works_within_process
-from fsdplint.interpreter.merging import derives_from_argument
+from fsdplint.interpreter.merging import derives_from_argument, join_returned
 from fsdplint.interpreter.mesh_positions import note_chunks
 from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.distributed import note_reduction
@@ -72,6 +74,8 @@ _OF_TENSORS = frozenset(
 
 
 # Functions without arguments that give the same answer at all times.
+# Functions that call what they get when a signal arrives, or at the end of the program.
+_CALLS_LATER = frozenset({"add_signal_handler", "atexit.register", "signal.signal"})
 _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|transformers)\.")
 
 
@@ -197,7 +201,10 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
             for value in call.values:
                 lose_optimizer(run, run.settle(value))
     for value in call.values:
-        call_back(run, value, call.node)
+        if origin in _CALLS_LATER or name in _CALLS_LATER:
+            _call_back_perhaps(run, value, call.node)
+        else:
+            call_back(run, value, call.node)
     given = _given_constants(run, function, call)
     result = value_by_name(name, f"{origin}({given})" if origin else "")
     if isinstance(result, Unknown):
@@ -297,6 +304,15 @@ def _call_within(run: Run, function: Unknown, call: Call) -> Value:
             return METHODS["ModuleValue", name](run, part, name, call)
     escape(run, call)
     return TensorValue("output")
+
+
+def _call_back_perhaps(run: Run, value: Value, node: cst.CSTNode) -> None:
+    """Execute a function that is called at any time later, or never: what it assigns may be so."""
+
+    def called() -> None:
+        call_back(run, value, node)
+
+    execute_sides(run, lambda: None, called, partial(join_returned, None))
 
 
 def call_back(run: Run, value: Value, node: cst.CSTNode) -> None:
