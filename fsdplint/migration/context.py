@@ -122,7 +122,7 @@ class Migration(Changes):
     def __post_init__(self) -> None:
         self.uncalled_nodes |= self.undecided_nodes
         for source in self.sources:
-            self.uncalled_nodes |= nodes_of_ddp_arms(source)
+            self.uncalled_nodes |= nodes_of_ddp_arms(self.program, source)
             self.uncalled_nodes |= nodes_of_other_strategies(source)
             for node, full in symbols_in(source).items():
                 self.symbols[node] = full

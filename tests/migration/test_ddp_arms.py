@@ -19,7 +19,7 @@ def save(model, optimizer, backend):
         torch.save(state, "fsdp.pt")
 
 
-model = FSDP(Net())
+{wrapping}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.zeros(8)).sum().backward()
 optimizer.step()
@@ -27,18 +27,56 @@ save(model, optimizer, os.environ["BACKEND"])
 """
 
 
-@pytest.mark.parametrize("kind", ["ddp", "DataParallel"])
-def test_the_arm_of_ddp_stays(kind: str, tmp_path: Path) -> None:
-    text = migrated(tmp_path, SAVED.replace("{kind}", f'"{kind}"'))
+ALWAYS = "model = FSDP(Net())"
+WRAPPING = {
+    "arm": """
+def parallelize(model, backend):
+    if backend == {kind}:
+        return nn.parallel.DistributedDataParallel(model)
+    return FSDP(model)
+
+
+model = parallelize(Net(), os.environ["BACKEND"])
+""",
+    "last arm": """
+if os.environ["BACKEND"] == "fsdp":
+    model = FSDP(Net())
+else:
+    model = nn.parallel.DistributedDataParallel(Net())
+""",
+    "function": """
+def replicate(model):
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def parallelize(model, backend):
+    return replicate(model) if backend != "fsdp" else FSDP(model)
+
+
+if os.environ["BACKEND"] == {kind}:
+    model = replicate(Net())
+else:
+    model = parallelize(Net(), os.environ["BACKEND"])
+""",
+}
+
+
+def saved(kind: str, wrapping: str = ALWAYS) -> str:
+    return SAVED.replace("{wrapping}", wrapping.strip()).replace("{kind}", f'"{kind}"')
+
+
+@pytest.mark.parametrize("wrapping", list(WRAPPING.values()), ids=list(WRAPPING))
+@pytest.mark.parametrize("kind", ["ddp", "replicas"])
+def test_the_arm_of_ddp_stays(kind: str, wrapping: str, tmp_path: Path) -> None:
+    text = migrated(tmp_path, saved(kind, wrapping))
     arm = SAVED[SAVED.index("        if dist.") : SAVED.index("    elif")]
     assert arm in text and "state = get_model_state_dict(" in text
 
 
 OTHER_ARMS = {
-    "of another kind": SAVED.replace("{kind}", '"local"'),
-    "without one for FSDP": SAVED.replace("{kind}", '"ddp"').replace(
-        'elif backend == "fsdp"', "else"
-    ),
+    "of another kind": saved("local"),
+    "of a text that means something else": saved("distributed"),
+    "without one for FSDP": saved("ddp").replace('elif backend == "fsdp"', "else"),
 }
 
 
