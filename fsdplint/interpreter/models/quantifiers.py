@@ -59,10 +59,13 @@ def _of_setting(run: Run, name: str, call: Call) -> Unknown | None:
 
 
 def _only_condition(run: Run, elements: Sequence) -> Condition | None:
-    """The condition on which `any` or `all` of some elements depends, if no other value does."""
+    """The bound of a number on which `any` or `all` depends, if no other element does.
+
+    The only element of another kind may stand for several.
+    """
     items = [one for one in map(run.settle, elements.items) if not isinstance(one, Const)]
     alone = items[0] if len(items) == 1 and not elements.open else None
-    return alone if isinstance(alone, Condition) else None
+    return alone if isinstance(alone, Condition) and alone.relation == ">" else None
 
 
 def _test_of_a_name(run: Run, elements: Sequence) -> NameTest | None:
