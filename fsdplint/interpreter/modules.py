@@ -170,6 +170,15 @@ def as_module(run: Run, value: Value | None) -> ModuleValue | None:
     return module
 
 
+def name_part(run: Run, module: ModuleValue, kind: Value) -> None:
+    """Note that a test asks a part of unknown class for a class, as for one that it then has."""
+    if isinstance(kind, Class | Symbol):
+        module.attributes["__class__"] = kind
+        info = run.trace.modules[module.id]
+        info.class_name = kind.name.rpartition(".")[2]
+        info.block = bool(_BLOCK_CLASS.search(info.class_name))
+
+
 def _is_block(part: Unknown, class_name: str) -> bool:
     """Whether a part of a model of a library is one of its repeated blocks.
 

@@ -72,3 +72,28 @@ def test_a_chosen_strategy_of_several_units_is_offered(name: str, tmp_path: Path
 def test_rank_0s_weights_for_a_model_of_unknown_code(made: str, tmp_path: Path) -> None:
     model = f"import library\n\nmodel = FSDP({made}, sync_module_states=True)\n"
     assert not refusals(tmp_path, model)
+
+
+VISITED = """
+from transformers import AutoModelForCausalLM
+from transformers.models.mistral.modeling_mistral import MistralDecoderLayer
+
+
+def visit(module):
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        print(name, parameter.dtype)
+    for child in module.children():
+        visit(child)
+
+
+model = AutoModelForCausalLM.from_pretrained("x")
+visit(model)
+policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={MistralDecoderLayer})
+model = FSDP(model, auto_wrap_policy=policy, use_orig_params=True)
+model(torch.ones(2, 8)).sum().backward()
+"""
+
+
+def test_parts_of_a_library_model_that_a_function_has_visited(tmp_path: Path) -> None:
+    """The classes of its units are still those that the loop asks for."""
+    assert refusals(tmp_path, VISITED) == set()

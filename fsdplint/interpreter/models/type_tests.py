@@ -18,6 +18,7 @@ from fsdplint.interpreter.module_attributes import (
     searched_class,
     visits_modules,
 )
+from fsdplint.interpreter.modules import name_part
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import appears_sharded
 from fsdplint.interpreter.torch_values import (
@@ -62,6 +63,9 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
             return Const(True)
         if any(isinstance(kind, Unknown) for kind in wanted):
             return unknown_result(call, run.text(call.node))  # of a class that is not known
+        if wanted and _is_unnamed_part(value) and not _excludes(run, call.node):
+            name_part(run, value, wanted[0])
+            return Unknown(varying=True)
         if all(a is False for a in answers) or visits_modules(run, call.node):
             return Const(False)
     if isinstance(value, Instance):
@@ -90,6 +94,14 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
             value.parts["__class__"] = wanted[0]
         return Unknown(varying=True)
     return unknown_result(call, run.text(call.node))
+
+
+def _is_unnamed_part(value: ModuleValue) -> bool:
+    """Whether it stands for any part of a model of a library, and nothing has named its class."""
+    named = value.cls is not None or value.library_class is not None
+    return value.stands_for_parts and not (
+        named or "__class__" in value.attributes or value.sharded or value.wrapper
+    )
 
 
 def _derives(value: Class, wanted: Iterable[Value]) -> bool | None:
