@@ -219,6 +219,30 @@ def test_a_test_of_the_class_where_nothing_wraps_is_unsafe(tmp_path: Path) -> No
     assert "no given file wraps a model" in note.text
 
 
+GUARDED = """
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+except ImportError:
+    FSDP = None
+import torch
+
+
+class Trainer:
+    def save(self, path):
+        if FSDP is not None and isinstance(self.model, FSDP):
+            with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):
+                torch.save(self.model.state_dict(), path)
+"""
+
+
+def test_a_guarded_import_in_code_that_nothing_calls(tmp_path: Path) -> None:
+    found, text = plan(tmp_path, GUARDED, "")
+    assert not found.blockers, [blocker.reason for blocker in found.blockers]
+    assert "if FSDPModule is not None and isinstance(self.model, FSDPModule):" in text
+    assert "    FSDPModule = None\n" in text
+    assert "get_model_state_dict(" in text
+
+
 @pytest.mark.parametrize(
     "other",
     [

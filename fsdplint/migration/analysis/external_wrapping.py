@@ -29,7 +29,7 @@ from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.frameworks.prepared_models import ONE_PREPARE, obstacles
 from fsdplint.migration.names import FSDP
 from fsdplint.migration.state_dicts.kinds import CONFIGS, OLD_OPTIMIZER_LOAD
-from fsdplint.migration.training.classes import tested_model
+from fsdplint.migration.training.classes import is_truth_of_import, tested_model, tests_import
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors, annotation_around
 from fsdplint.trace import Wrapped
@@ -158,8 +158,10 @@ def _prepared_with_others(
 
 
 def _has_rewrite(migration: Migration, source: Source, node: cst.CSTNode) -> bool:
-    """Whether a use of the class is an annotation, or a test that only fails before and after."""
+    """Whether a use of the class is an annotation, or a test with the same result before and after."""
     if annotation_around(source, node) or _asks_plain_model(migration, source, node):
+        return True
+    if tests_import(source, node) or is_truth_of_import(source, node):
         return True
     if tested_model(source, node) is None or not _nothing_wraps(migration, source):
         return False

@@ -42,11 +42,11 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
     if not (_in_isinstance(source, node) or annotation_around(source, node)):
         if rewrite_partial(migration, source, node) or _rewrite_type(migration, source, node):
             return
-        if _tests_import(source, node):
+        if tests_import(source, node):
             if not _rename_test(migration, source, node):
                 migration.consumed.add(node)
             return
-        if _is_truth_of_import(source, node) and _rename_test(migration, source, node):
+        if is_truth_of_import(source, node) and _rename_test(migration, source, node):
             return
         raise Blocked(source, node, reason(migration, source, node))
     migration.account_for(source, node)
@@ -102,7 +102,7 @@ def _isinstance_around(source: Source, node: cst.CSTNode) -> cst.Call | None:
     return call if named else None
 
 
-def _tests_import(source: Source, node: cst.CSTNode) -> bool:
+def tests_import(source: Source, node: cst.CSTNode) -> bool:
     """Whether a node is in `FSDP is None`, a test of a failed import that the migration keeps."""
     whole = source.parent(node)
     return (
@@ -116,7 +116,7 @@ def _tests_import(source: Source, node: cst.CSTNode) -> bool:
     )
 
 
-def _is_truth_of_import(source: Source, node: cst.CSTNode) -> bool:
+def is_truth_of_import(source: Source, node: cst.CSTNode) -> bool:
     """Whether code reads a name as a truth value: `FSDP and ...`, `if FSDP:`, `not FSDP`."""
     parent = source.parent(node)
     if isinstance(parent, cst.UnaryOperation):
