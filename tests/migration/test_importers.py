@@ -153,15 +153,16 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def norm(model):
-    return sum(p.grad.norm() for p in model.parameters())
+def scale(model):
+    for p in model.parameters():
+        p.grad.mul_(1 / p.grad.norm())
 
 
 torch.distributed.init_process_group("gloo")
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
-print(norm(model))
+scale(model)
 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 """
 
