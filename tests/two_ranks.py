@@ -158,6 +158,7 @@ class TwoRanks:
         account: bool = False,
         simulate: int | None = None,
         noise: float = 0.0,
+        beside: Mapping[str, str] | None = None,
     ) -> Outcome:
         """Run a program on `world` ranks and wait for its end, at most `timeout` seconds.
 
@@ -166,6 +167,7 @@ class TwoRanks:
         account: count the bytes of tensors and collectives (`records[0].accounts`).
         simulate: run only rank 0, of so many, without values.
         noise: change gradients by this share before each step.
+        beside: the texts of files in the current folder of the program.
         """
         files = {"program.py": program} if isinstance(program, str) else dict(program)
         self._count += 1
@@ -179,6 +181,9 @@ class TwoRanks:
             path = source / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text), encoding="utf-8")
+        for name, text in (beside or {}).items():
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(text, encoding="utf-8")
         script = source / next(iter(files))
         request = {
             "script": str(script),

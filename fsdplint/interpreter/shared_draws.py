@@ -44,6 +44,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    is_none,
 )
 from fsdplint.trace import RankData, Ranks, SharedNumbersDrawn
 from fsdplint.trace.numbers import Number, Token
@@ -59,7 +60,7 @@ _REPORTS = frozenset("logging loguru rich tensorboard termcolor tqdm wandb warni
 # Functions of these that give ranks data of their own, or may.
 _SPLITS = re.compile(
     r"\.utils\.data\.|scatter|all_to_all|\brecv|\.P2POp|context_parallel|tensor\.parallel"
-    r"|distributed_sampler|\.urandom$|\.getpid$|\.fork_rng$|\.seed$"
+    r"|distributed_sampler|\.urandom$|\.getpid$|\.fork_rng$|\.seed$|\.initial_seed$"
 )
 # They get the rank for something else than data.
 _TAKES_RANK = re.compile(
@@ -74,6 +75,7 @@ _OF_WORKER = (".get_worker_info", ".initial_seed")  # another one in each worker
 _ADDS = frozenset("append extend insert setdefault update".split())  # to a list or dict
 _SEEDS = re.compile(r"(?:^|\.)(?:manual_seed(?:_all)?|set_seed|seed_everything|seed)$")
 _GENERATORS = frozenset({"numpy.random.default_rng", "numpy.random.RandomState", "random.Random"})
+_OF_PROCESS = "torch.default_generator"
 _READS_GENERATOR = frozenset("bit_generator bytes get_state getstate".split())
 _SHUFFLES = frozenset({"numpy.random.shuffle", "random.shuffle"})  # in place
 _ORDERS = frozenset({"randperm"})
@@ -109,7 +111,7 @@ def _note_in_probe(run: Run, function: Value, call: Call) -> None:
     """Note what a call does that reads a sample: see `data_probes`."""
     probe = run.probe
     if isinstance(function, Symbol):
-        probe.draws = probe.draws or _draws_from_process(function.name, call)
+        probe.draws = probe.draws or _draws_from_process(run, function.name, call)
         asks = function.name.endswith(_OF_WORKER) or names_process(function)
         probe.by_process = probe.by_process or asks
         probe.is_out_of_sight = probe.is_out_of_sight or not _is_in_sight(function.name)
@@ -206,9 +208,11 @@ def _library_may_differ(run: Run, name: str, call: Call, given: list[Value]) -> 
         return False
     if root not in _COMPUTES or _SPLITS.search(name) and not _SEEDS.search(name):
         return True
-    if _SEEDS.search(name) or name in _GENERATORS:
+    if name in _GENERATORS:
         return call.open or not given or not all(_is_shared(run, one) for one in given)
-    if _draws_from_process(name, call) and not in_model(run):
+    if _SEEDS.search(name):
+        return False  # what the process draws may differ, see below
+    if _draws_from_process(run, name, call) and (run.seeded is False or not in_model(run)):
         return not (run.seeded is True and name in _NUMBERS and _counts_data(run, call))
     if _TAKES_RANK.match(name):
         return False
@@ -274,11 +278,16 @@ def _name(function: Value) -> str:
     return function.name.rpartition(".")[2] if isinstance(function, Symbol) else ""
 
 
-def _draws_from_process(name: str, call: Call) -> bool:
+def _draws_from_process(run: Run, name: str, call: Call) -> bool:
     """Whether a function draws from the generator of the process."""
-    if "generator" in call.kwargs or name in _GENERATORS:
+    given = call.kwargs.get("generator")
+    if given is not None and not _is_of_process(run.settle(given)) or name in _GENERATORS:
         return False
     return draws(Symbol(name)) or name in _SHUFFLES
+
+
+def _is_of_process(generator: Value) -> bool:
+    return is_none(generator) or isinstance(generator, Symbol) and generator.name == _OF_PROCESS
 
 
 def _counts_data(run: Run, call: Call) -> bool:

@@ -58,12 +58,16 @@ class Clean:
     program: Interpreted
 
 
+def new_findings(files: Files, program: Program) -> tuple[str, ...]:
+    """The codes of what a check reports in a changed program, and not in the clean one."""
+    with _on_disk(program, files) as folder:
+        keys, _ = _findings(program, files, folder)
+    return tuple(sorted({code for code, _ in keys - clean(program).keys}))
+
+
 def verdict(mutant: Mutant, program: Program) -> Verdict:
     before = clean(program)
-    with _on_disk(program, mutant.files) as folder:
-        found = _findings(program, mutant.files, folder)
-    new = found[0] - before.keys
-    codes = {code for code, _ in new}
+    codes = set(new_findings(mutant.files, program))
     others = tuple(sorted(codes - set(mutant.rules)))
     if codes & set(mutant.rules):
         return Verdict(mutant, program.name, FOUND, others)
