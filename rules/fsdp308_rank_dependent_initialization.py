@@ -22,7 +22,7 @@ class RankDependentInitialization(Rule):
     ## What it does
     Finds `torch.manual_seed(seed + rank)` before a model is built and then sharded by `fully_shard` or
     FSDP1, if nothing makes the weights of the ranks equal: no checkpoint is loaded, no weights are
-    broadcast, and FSDP1 has no `sync_module_states=True`.
+    broadcast, and FSDP1 has no `sync_module_states=True`. Also finds a seed that only one rank sets.
 
     A model that is built on the meta device and initialised after sharding is fine, and so is a seed for
     each rank after the model is built. FSDP309 is about ranks with copies of each other's shards (HSDP).
@@ -59,8 +59,8 @@ class RankDependentInitialization(Rule):
             name = class_name(trace, found.module)
             yield self.finding(
                 found.seed,
-                f"every rank initialises `{name}` with its own seed and keeps its own part: the sharded "
-                f"model mixes the weights of all ranks",
+                f"{found.seeding(name)}, and each keeps its own part: the sharded model mixes the weights of all "
+                f"ranks",
                 help="Use the same seed on all ranks until the model is built, and one per rank only "
                 "after that; or load the weights of one rank into the sharded model with "
                 "`set_model_state_dict` and `StateDictOptions(full_state_dict=True, "

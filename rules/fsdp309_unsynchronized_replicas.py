@@ -63,7 +63,7 @@ class UnsynchronizedReplicas(Rule):
                 continue
             yield self.finding(
                 found.seed,
-                f"every rank initialises `{name}` with its own seed: the replicas start with different "
+                f"{found.seeding(name)}: the replicas start with different "
                 f"weights and never become equal",
                 help="Use the same seed on all ranks until the model is built, and one per rank only "
                 "after that; or send the shards of one replica to the others before the first step "
@@ -77,7 +77,7 @@ class UnsynchronizedReplicas(Rule):
         over = names(parallel.dims, "dimension")
         return self.finding(
             found.seed,
-            f"every rank initialises `{class_name(trace, found.module)}` with its own seed: the ranks along "
+            f"{found.seeding(class_name(trace, found.module))}: the ranks along "
             f"{over} have different weights in the parts that are not tensor parallel",
             help="Use a seed that is the same for these ranks until the model is sharded.",
             because=[

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import GroupOptionSet, OptimizerStepped, SchedulerStepped, Trace, WeightsSet
+from fsdplint.trace import (
+    GroupOptionSet,
+    OptimizerStepped,
+    ScalerStepped,
+    SchedulerStepped,
+    Trace,
+    WeightsSet,
+)
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of, sharded_here
 from fsdplint.trace.queries.one_sided_edits import edits_of_some_ranks
@@ -35,7 +42,7 @@ class StepOnSomeRanks(Rule):
     `group["lr"] *= 0.5` under such a test, or with such a number.
 
     It reports nothing where the other ranks step at another place, where the value that is tested was
-    reduced over the ranks, and where a gradient scaler decides: FSDP407 is about that. In a real run
+    reduced over the ranks, and where a gradient scaler decides that it skips a step: FSDP407 is about that. In a real run
     it reports nothing either where a rank reads a number of its own shard: FSDP405 is about that.
 
     ## Why is this bad?
@@ -122,7 +129,7 @@ class StepOnSomeRanks(Rule):
             because=sharded_here(trace, unit, event),
         )
 
-    def _finding(self, trace: Trace, event: OptimizerStepped) -> Finding:
+    def _finding(self, trace: Trace, event: OptimizerStepped | ScalerStepped) -> Finding:
         built = optimizer_of(trace, event.optimizer)
         name = optimizer_named(built) if built is not None else "the optimizer"
         guard = deciding_test(event)

@@ -9,7 +9,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import amounts, same_noise
+from fsdplint.interpreter import amounts, own_quotients, same_noise
 from fsdplint.interpreter.choices import certainly_lacks, is_empty_registry
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
@@ -88,6 +88,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
             result.term = predicate
     if not isinstance(result, Const):
         amounts.note_comparison(run, [left, *rights], result)
+        own_quotients.note_operation(run, "compare", [left, *rights], result)
         if run.same_noise:
             same_noise.note_operation(run, "compare", [left, *rights], result)
         return result

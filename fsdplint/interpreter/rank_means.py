@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+from fsdplint.interpreter import own_quotients
 from fsdplint.interpreter.amounts import amount_of, note, note_operation, note_sum
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.losses import is_sum
@@ -31,6 +32,7 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
     """A call of a function that is no operation of torch, which may show a number."""
     if isinstance(function, Symbol) and function.name in _NUMBERS and len(call.values) == 1:
         note_operation(run, "item", [*call.values], result)
+        own_quotients.note_operation(run, "item", [*call.values], result)
     elif isinstance(function, Symbol) and function.name in _MEANS and len(call.values) == 1:
         if local_of(call.values[0]) is not None:
             note(run, result, of_share=True)
@@ -38,7 +40,9 @@ def note_call(run: Run, function: Value, call: Call, result: Value) -> None:
         for value in call.values:
             note_shown(run, value)
     elif _is_list_sum(function, call) and isinstance(result, Unknown | TensorValue):
-        run.list_sums[result] = run.settle(call.values[0])
+        summed = run.list_sums[result] = run.settle(call.values[0])
+        if isinstance(summed, Sequence):
+            own_quotients.note_list_sum(run, summed.items, result)
 
 
 def _is_list_sum(function: Value, call: Call) -> bool:
@@ -53,6 +57,7 @@ def note_shown(run: Run, value: Value | None, depth: int = 0) -> None:
     if value is None or not run.has_mean_sums:
         return
     value = run.settle(value)
+    own_quotients.note_shown(run, value)
     event = amount_of(run, value).sum_of_means
     if event is not None:
         event.shown = True
@@ -79,6 +84,7 @@ def note_length(run: Run, value: Value | None, result: Value) -> None:
 def note_added(run: Run, left: Value, right: Value, result: Value) -> None:
     """`count += 1`, which counts what the rank gets while it is in a pass over its share, and
     `count += tokens`."""
+    own_quotients.note_added(run, left, right, result)
     counts = isinstance(left, Const) or amount_of(run, left).counts_share
     if run.own_passes and counts and isinstance(result, Unknown):
         note(run, result, counts_share=True)

@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     gradient_writes,
     local_columns,
     mean_losses,
+    own_quotients,
     own_roots,
     pending_results,
     plain_tensors,
@@ -98,6 +99,7 @@ def note_operation(run: Run, name: str, operands: list[Value], result: Value) ->
         local_columns.note_attention(run, name, operands)
     if run.amounts or run.has_own_data:
         amounts.note_operation(run, name, operands, result)
+        own_quotients.note_operation(run, name, operands, result)
     if run.own_gradients:
         own_roots.note_operation(run, name, operands, result)
     if run.same_noise:

@@ -7,6 +7,7 @@ from fsdplint.interpreter import (
     hooks,
     losses,
     mean_losses,
+    own_quotients,
     repeated_totals,
     second_order,
 )
@@ -73,5 +74,6 @@ def backward(run: Run, receiver: Value, name: str, call: Call) -> Value:
     gathered_rows.note_backward(run, receiver, event)
     second_order.note_backward(run, receiver, event)
     repeated_totals.note_backward(run, receiver, event)
+    own_quotients.note_backward(run, receiver)
     hooks.fire(run, hooks.Moment.BACKWARD, call.node)
     return Const(None)

@@ -10,6 +10,7 @@ from fsdplint.interpreter import (
     gathered_rows,
     losses,
     meta_device,
+    own_quotients,
     own_roots,
     pending_results,
     rank_means,
@@ -197,6 +198,7 @@ def collective(run: Run, name: str, call: Call) -> Value:
         own_roots.note_reduction(run, tensor, run.settle(op) if op is not None else None)
     if last in AGREED or last == "reduce":
         amounts.forget_share(run, tensor)
+    own_quotients.note_reduction(run, tensor)
     if last in AGREED:
         note_agreement(tensor)
         forget_rank(tensor)

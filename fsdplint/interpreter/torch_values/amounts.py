@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsdplint.trace import Collective, MeansSummed, Split
+from fsdplint.trace import Collective, MeansSummed, OwnNumberDivided, Split
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Amount:
         times_ranks: whether it was multiplied by the number of ranks, and nothing may have undone
             that.
         by_own_number: whether it was divided by a number that differs between ranks.
+        own: whether it was computed of data of this rank alone, and of constants.
+        over_ranks: the division of such a number by the number of ranks that gave it.
     """
 
     of_batch: bool = False
@@ -43,3 +45,5 @@ class Amount:
     times_size_of: tuple[str, str] | None = None
     times_ranks: bool = False
     by_own_number: bool = False
+    own: bool = False
+    over_ranks: OwnNumberDivided | None = None

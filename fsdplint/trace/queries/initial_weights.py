@@ -13,6 +13,7 @@ from fsdplint.trace import (
     MeshBuilt,
     ModuleBuilt,
     ModuleMoved,
+    Ranks,
     Seeded,
     Sharded,
     StateLoaded,
@@ -32,7 +33,7 @@ REPLICATED = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD")
 class OwnWeights:
     """A model whose weights differ between ranks when it is sharded.
 
-    seed: the seed of each rank's own that they were initialised with.
+    seed: the seed of each rank's own that they were initialised with, or that only one rank set.
     built: where the first module with parameters was built.
     sharded: where the whole was sharded.
     replicated: whether several ranks hold the same shards (HSDP, NO_SHARD); None: not known.
@@ -46,6 +47,12 @@ class OwnWeights:
     sharded: Sharded | Wrapped
     replicated: bool | None
     parallel: TensorParallel | None = None
+
+    def seeding(self, name: str) -> str:
+        """How the ranks initialise the model of this name."""
+        if self.seed.ranks.partial:
+            return f"every rank initialises `{name}`, but only one of them sets the seed"
+        return f"every rank initialises `{name}` with its own seed"
 
 
 def own_weights(trace: Trace) -> Iterator[OwnWeights]:
@@ -62,7 +69,8 @@ def own_weights(trace: Trace) -> Iterator[OwnWeights]:
 def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
     seeds = list(trace.of(Seeded))
     parallel = first(trace.of(TensorParallel))
-    if not any(seed.per_rank for seed in seeds) or other_parallelism(trace, _groups(trace)):
+    own = {seed.index for seed in seeds if _differs(seed, seeds)}
+    if not own or other_parallelism(trace, _groups(trace)):
         return
     for module, sharded in sharded_roots(trace):
         family = trace.family(module)
@@ -79,9 +87,7 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
             continue
         between = [seed for seed in seeds if builds[0].index < seed.index < builds[-1].index]
         before = [seed for seed in seeds if seed.index < builds[0].index]
-        if not before or not all(
-            seed.per_rank and not seed.ranks.partial for seed in (before[-1], *between)
-        ):
+        if not before or not own.issuperset(seed.index for seed in (before[-1], *between)):
             continue
         if were_equal(trace, family):
             continue
@@ -91,6 +97,17 @@ def _own_weights(trace: Trace) -> Iterator[OwnWeights]:
         whole = _outside_of_groups(trace, builds)
         if whole and before[-1].each_rank and isinstance(sharded, Sharded) and sharded.dims:
             yield OwnWeights(module, before[-1], whole[0], sharded, True, parallel)
+
+
+def _differs(seed: Seeded, seeds: list[Seeded]) -> bool:
+    """Whether the generators of the ranks certainly differ after a seed.
+
+    One rank alone has seeded its generator, or each rank with a number of its own.
+    """
+    if not seed.ranks.partial:
+        return bool(seed.per_rank)
+    others = [one for one in seeds if one.ranks.partial and one.ranks is not seed.ranks]
+    return seed.ranks is Ranks.ONE and not others
 
 
 def _groups(trace: Trace) -> set[str]:

@@ -29,19 +29,21 @@ from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import follows_messages
 from fsdplint.trace.queries.wrappers import uses_original_parameters
 
-_Step = OptimizerStepped | SchedulerStepped | GroupOptionSet
+_Step = OptimizerStepped | ScalerStepped | SchedulerStepped | GroupOptionSet
 
 
-def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped]:
+def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped | ScalerStepped]:
     """The steps that some rank leaves out, and with which no collective is left out, too.
 
-    A run that broke says nothing about its last steps.
+    Of a scaler that steps an optimizer, it is the call of the scaler: whether it skips the step is
+    its own decision. A run that broke says nothing about its last steps.
     """
-    steps = [
-        event for event in trace.of(OptimizerStepped) if over_shards(trace, event.optimizer, event)
-    ]
     scaled = {event.optimizer for event in trace.of(ScalerStepped)}
-    steps = [event for event in steps if event.optimizer not in scaled]
+    made: list[OptimizerStepped | ScalerStepped] = [
+        *(event for event in trace.of(OptimizerStepped) if event.optimizer not in scaled),
+        *trace.of(ScalerStepped),
+    ]
+    steps = [event for event in made if over_shards(trace, event.optimizer, event)]
     if not any(event.ranks.partial or own_data_tests(event) for event in steps):
         return
     if trace.ends and any(read.partial for read in trace.of(PartialRead)):
