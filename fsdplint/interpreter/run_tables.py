@@ -113,6 +113,7 @@ class DataTables:
         self.has_rank_data = False  # see `shared_draws`
         self.probe: Any = None  # of a dataset: see `data_probes`
         self.shared_draws: set[NodeSite] = set()
+        self.one_sided_generators: set[Value] = set()  # some ranks alone have drawn from them
         self.cut_samples: dict[Value, CutSamples] = {}
         # the dimensions that `_flatten` made one of, by the mesh and the name of this one
         self.flattened: dict[tuple[str, str], tuple[str, ...]] = {}

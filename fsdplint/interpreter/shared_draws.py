@@ -93,11 +93,15 @@ def note_call(run: Run, function: Value, call: Call) -> None:
     if _may_differ(run, function, call):
         note_rank_data(run, call.node)
         return
-    seed = _drawn_with(run, function, call)
-    if seed is None or in_model(run):
+    generator = _drawn_from(run, function, call)
+    seed = generator.seed if isinstance(generator, GeneratorValue) else generator
+    if generator is None or seed is None or in_model(run):
         return
-    if run.ranks() is not Ranks.ALL:
-        note_rank_data(run, call.node)  # from here on, the generators have other states
+    one_sided = run.ranks() is not Ranks.ALL
+    if one_sided and not isinstance(generator, Symbol):
+        run.one_sided_generators.add(generator)  # from here on, it has another state there
+    elif one_sided or generator in run.one_sided_generators:
+        note_rank_data(run, call.node)
     elif run.site(call.node) not in run.shared_draws:
         run.shared_draws.add(run.site(call.node))
         shift = _is_shifted(run, seed)
@@ -299,14 +303,13 @@ def _counts_data(run: Run, call: Call) -> bool:
     return re.search(r"\blen\(|\.shape\b|\.size\b|\.numel\(", words) is not None
 
 
-def _drawn_with(run: Run, function: Value, call: Call) -> Value | None:
-    """The seed of the generator from which a call draws numbers, or what stands for it; None if it
-    draws none."""
+def _drawn_from(run: Run, function: Value, call: Call) -> Value | None:
+    """The generator from which a call draws numbers, the function for that of the process; None if
+    it draws none."""
     if isinstance(function, Symbol):
         if not function.name.startswith("torch.") or not draws(function):
             return None
-        generator = run.settle(call.kwargs.get("generator", function))
-        return generator.seed if isinstance(generator, GeneratorValue) else generator
+        return run.settle(call.kwargs.get("generator", function))
     owner = run.settle(function.owner) if isinstance(function, Unknown) and function.owner else None
     if not isinstance(owner, Unknown) or owner.library not in _GENERATORS:
         return None
