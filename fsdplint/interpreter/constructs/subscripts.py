@@ -18,6 +18,7 @@ from fsdplint.interpreter import (
 )
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.elements import subscript
+from fsdplint.interpreter.exact_slices import exact_slice
 from fsdplint.interpreter.list_lengths import window
 from fsdplint.interpreter.mesh_positions import position_of
 from fsdplint.interpreter.models.module_paths import name_at, slice_of
@@ -110,6 +111,10 @@ def _select(run: Run, node: cst.Subscript, value: Value, selection: _Selection) 
         if isinstance(value, Sequence):
             note_slice(run, node, value, selection.bounds, own)
         return own
+    if selection.is_slice and len(node.slice) == 1:
+        exact = exact_slice(run, value, node.slice[0].slice, selection.bounds)
+        if exact is not None:
+            return exact
     if selection.is_slice and isinstance(value, Sequence) and value.optimizer is not None:
         return replace(value, optimizer=None)  # a copy of the list with the same groups
     if selection.is_slice and isinstance(value, Sequence):

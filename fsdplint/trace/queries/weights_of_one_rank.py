@@ -80,11 +80,20 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
             continue
         if on_others and isinstance(event, ModuleBuilt) and event.random_weights is not False:
             continue
+        if side(event) is Ranks.ALL and isinstance(event, WeightsSet) and _is_apart(found, event):
+            continue
         if side(event) is not Ranks.ONE or event.callbacks or _varies(event):
             return None
         if not isinstance(event, ModuleBuilt) or _others_start_anew(trace, event):
             found = event
     return found
+
+
+def _is_apart(found: Event | None, event: WeightsSet) -> bool:
+    """Whether a change on all ranks leaves what one rank alone has set before, if it has."""
+    return found is None or (
+        isinstance(found, WeightsSet) and set(found.modules).isdisjoint(event.modules)
+    )
 
 
 def _gives_weights(event: Event, family: set[str]) -> bool:
@@ -104,7 +113,9 @@ def _may_set_weights(event: Event, family: set[str]) -> bool:
 
 def _varies(event: Event) -> bool:
     """Whether an event may happen on another rank at another time: `if rank == turn`."""
-    return event.in_loop or any(guard.kind is GuardKind.VARYING for guard in event.guards)
+    known = any(guard.rank is not None for guard in event.guards if guard.kind is GuardKind.RANK)
+    in_turn = event.in_loop and not known
+    return in_turn or any(guard.kind is GuardKind.VARYING for guard in event.guards)
 
 
 def _others_start_anew(trace: Trace, built: ModuleBuilt) -> bool:
@@ -145,10 +156,11 @@ def _reaches_others(
     """Whether the other ranks may get the weights between their source and the first backward."""
     if any(may_synchronize(one) for one in (sharded, *_inner_wrappers(trace, sharded))):
         return True
+    changed = source.modules if isinstance(source, WeightsSet) else family
     for event in trace.events[source.index + 1 :]:
         if isinstance(event, BackwardRun):
             return False
-        if replaces_weights(event, family) or _may_set_weights(event, family):
+        if replaces_weights(event, family) or _may_set_weights(event, set(changed)):
             return True
         if isinstance(event, Collective) and sends_tensors(event):
             return True
