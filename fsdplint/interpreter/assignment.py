@@ -33,7 +33,7 @@ from fsdplint.interpreter.module_tree import note_keys
 from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
 from fsdplint.interpreter.one_rank_dicts import note_entries
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
-from fsdplint.interpreter.own_dicts import as_dict
+from fsdplint.interpreter.own_dicts import as_dict, sets_entry
 from fsdplint.interpreter.parameter_keys import note_key
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.replaced_parameters import with_identity
@@ -282,6 +282,8 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
         set_module_attribute(run, target, name, value)
     elif isinstance(target, OptimizerValue) and name in OPTIMIZER_PARTS:
         lose_optimizer(run, target)
+    elif isinstance(target, Instance) and sets_entry(target, name, value):
+        pass
     elif isinstance(target, Instance):
         note_write(run, target.attributes, name, target.attributes.get(name))
         target.attributes[name] = value

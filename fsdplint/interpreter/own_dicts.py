@@ -6,6 +6,7 @@ from fsdplint.interpreter.values import Class, Dict, Instance, Namespace, Symbol
 
 # The attribute under which an object has its entries; no program can write this name.
 ENTRIES = "*entries"
+CONFIG_LISTS = ("omegaconf.ListConfig", "omegaconf.listconfig.ListConfig")
 _BASES = {
     "builtins.dict",
     "collections.OrderedDict",
@@ -14,6 +15,7 @@ _BASES = {
     "typing.OrderedDict",
 }
 _READERS = {f"{base}.{name}" for base in _BASES for name in ("get", "__getitem__")}
+_WRITERS = {f"{base}.__setitem__" for base in _BASES}
 
 
 def derives_from_dict(klass: Class) -> bool:
@@ -51,3 +53,13 @@ def entry_as_attribute(instance: Instance, name: str) -> Value | None:
     if isinstance(getter, Symbol) and getter.name in _READERS:
         return held.items[name]
     return held.items[name] if instance.attributes.get("__dict__") is instance else None
+
+
+def sets_entry(instance: Instance, name: str, value: Value) -> bool:
+    """Whether an object takes an attribute as an entry (`__setattr__ = dict.__setitem__`); it then
+    has it."""
+    held, setter = entries_of(instance), instance.cls.lookup("__setattr__")
+    if held is None or not isinstance(setter, Symbol) or setter.name not in _WRITERS:
+        return False
+    held.items[name] = value
+    return True

@@ -13,6 +13,12 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Class, Instance, Sequence, Symbol, Unknown, Value
 from fsdplint.syntax.dotted import dotted_name
 
+# Decorators of attrs that make a constructor of the annotated fields.
+ATTRS = frozenset(
+    f"{home}.{name}"
+    for home in ("attr", "attrs")
+    for name in ("attrs", "dataclass", "define", "frozen", "mutable", "s")
+)
 MADE_FIELD = "a field that a function makes"  # `field(default_factory=function)`
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
 # Library classes whose subclasses have fields as dataclasses do.
@@ -108,8 +114,12 @@ def class_from_fields(run: Run, node: cst.CSTNode, name: str, fields: list[str])
 
 def namespace(run: Run, node: cst.CSTNode, attributes: dict[str, Value]) -> Instance:
     """An object with some attributes."""
-    definition = _definition("class SimpleNamespace:\n    pass\n")
-    return Instance(Class("SimpleNamespace", definition, run.scope, run.site(node)), attributes)
+    return Instance(empty_class(run, node, "SimpleNamespace"), attributes)
+
+
+def empty_class(run: Run, node: cst.CSTNode, name: str) -> Class:
+    """A class of this name without attributes, as if a node of the program defined it."""
+    return Class(name, _definition(f"class {name}:\n    pass\n"), run.scope, run.site(node))
 
 
 def _definition(text: str) -> cst.ClassDef:

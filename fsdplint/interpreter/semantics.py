@@ -24,6 +24,7 @@ from fsdplint.interpreter.models import (
     backward,
     checkpoint,
     commands,
+    config_objects,
     containers,
     context_stacks,
     copies,
@@ -84,7 +85,8 @@ CONSTRUCTS = (
     matches, operators, statements, subscripts,
 )  # fmt: skip
 MODELS = (
-    accessors, adapters, attribute_access, backward, checkpoint, commands, containers,
+    accessors, adapters, attribute_access, backward, checkpoint, commands, config_objects,
+    containers,
     context_stacks, copies, data, dataclass_objects, datasets, device_meshes, distributed,
     event_loops, frameworks, fsdp1, fsdp2, functional_collectives, gradient_scaling,
     hook_registration, instantiation, iterators, launcher, library_modules, mixed_operations,

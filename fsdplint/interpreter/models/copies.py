@@ -10,10 +10,12 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.modules import new_module
+from fsdplint.interpreter.own_dicts import ENTRIES, entries_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue, derived
 from fsdplint.interpreter.values import (
     Dict,
+    Instance,
     ModuleValue,
     Sequence,
     Unknown,
@@ -38,6 +40,9 @@ def _copy_of(value: Value) -> Value:
     """The copy of a value that is no module."""
     if isinstance(value, Unknown):
         return unknown_entries.copy_of(value)
+    if (entries := entries_of(value)) is not None and isinstance(value, Instance):
+        held = replace(entries, items={key: _copy_of(one) for key, one in entries.items.items()})
+        return Instance(value.cls, {**value.attributes, ENTRIES: held})
     if isinstance(value, Sequence):
         return replace(value, items=list(map(_copy_of_parameter, value.items)))
     if isinstance(value, Dict) and _holds_tensors(value):

@@ -257,14 +257,15 @@ def open_file(run: Run, name: str, call: Call) -> Value:
 
 
 @function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator",
-          "pydantic.Field", "pydantic.fields.Field", "msgspec.field")  # fmt: skip
+          "pydantic.Field", "pydantic.fields.Field", "msgspec.field",
+          "attr.attrib", "attr.field", "attr.ib", "attrs.field")  # fmt: skip
 def dataclass_field(run: Run, name: str, call: Call) -> Value:
     default = call.kwargs.get("default")
-    if default is None and name.startswith("pydantic.") and call.args:
+    if default is None and name.startswith(("pydantic.", "attr.")) and call.args:
         default = call.args[0]  # `...` says that there is none
     if default is not None:
         return default
-    factory = call.kwargs.get("default_factory")
+    factory = call.kwargs.get("factory" if name.startswith("attr") else "default_factory")
     if isinstance(factory, Class):
         return run.call(factory, Call(call.node))
     if isinstance(factory, Bound | Function | Partial) and not name.startswith("pydantic."):

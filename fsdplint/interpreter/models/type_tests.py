@@ -19,6 +19,7 @@ from fsdplint.interpreter.module_attributes import (
     visits_modules,
 )
 from fsdplint.interpreter.modules import name_part
+from fsdplint.interpreter.own_dicts import CONFIG_LISTS, entries_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import appears_sharded
 from fsdplint.interpreter.torch_values import (
@@ -69,6 +70,11 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         if all(a is False for a in answers) or visits_modules(run, call.node):
             return Const(False)
     if isinstance(value, Instance):
+        libraries = value.cls.library_bases()
+        if any(isinstance(kind, Symbol) and kind.name in libraries for kind in wanted):
+            return Const(True)
+        if entries_of(value) is not None and wanted and all(map(_is_list, wanted)):
+            return Const(False)
         classes = value.cls.mro()
         if any(kind in classes for kind in wanted):
             return Const(True)
@@ -102,6 +108,11 @@ def _is_unnamed_part(value: ModuleValue) -> bool:
     return value.stands_for_parts and not (
         named or "__class__" in value.attributes or value.sharded or value.wrapper
     )
+
+
+def _is_list(kind: Value) -> bool:
+    """Whether a class has lists as objects, and no dicts."""
+    return isinstance(kind, Symbol) and kind.name in ("builtins.list", *CONFIG_LISTS)
 
 
 def _derives(value: Class, wanted: Iterable[Value]) -> bool | None:
