@@ -57,6 +57,12 @@ class ModuleIndex:
             return None
         return found if name is None or self._defines(found, name) else None
 
+    def defining(self, importer: str, name: str) -> list[str]:
+        """The other files of the project of a file that define a name at their top level."""
+        modules = self._of_project(os.path.dirname(importer))
+        files = (f"{stem}.py" for stems in modules.values() for stem in stems)
+        return sorted(one for one in files if one != importer and self._defines(one, name))
+
     def _module_name(self, folder: str, parts: Sequence[str]) -> str | None:
         tail = os.sep + os.path.join(*parts)
         modules = self._of_project(folder)

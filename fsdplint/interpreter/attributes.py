@@ -12,6 +12,7 @@ from fsdplint.interpreter import (
     tensor_marks,
 )
 from fsdplint.interpreter.autograd_functions import is_autograd_function
+from fsdplint.interpreter.choices import module_with
 from fsdplint.interpreter.chosen_members import (
     namespace_of,
     parsed_object,
@@ -107,7 +108,11 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, Unknown) and value.on_cpu and name == "is_cuda":
         return Const(False)
     if isinstance(value, Unknown):
-        found = parsed_object(run, value, name, node) or _unknown_attribute(run, value, name)
+        found = (
+            parsed_object(run, value, name, node)
+            or _member_of_import(run, value, name, node)
+            or _unknown_attribute(run, value, name)
+        )
         if value in run.rows:
             tensor_marks.note_operation(run, name, [value], found)
         return found
@@ -143,6 +148,13 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     read_mark(run, value, name, node)
     note_result_use(value)
     return Method(value, name)
+
+
+def _member_of_import(run: Run, value: Unknown, name: str, node: cst.CSTNode) -> Value | None:
+    """A member of one of the modules that an unknown name may mean; None if there is none."""
+    wanted = run.named_imports.get(value)
+    module = None if wanted is None else module_with(run, wanted, name, node)
+    return read_attribute(run, module, name, node) if module is not None else None
 
 
 def _symbol_attribute(run: Run, value: Symbol, name: str) -> Value:

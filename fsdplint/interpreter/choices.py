@@ -42,6 +42,7 @@ from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Guard, GuardKind
 
 MAX_CANDIDATES = 12  # each is at least one configuration
+MAX_MODULES = 3  # each may be a whole program
 MAX_NAMES = 3  # that choose what is the same but for numbers, in a message
 ANY = "*"  # the name of a class of one of the packages that an unknown name chooses
 _OPTIM = "torch.optim."
@@ -122,6 +123,22 @@ def module_like(
         if choice.holds(text, relevant=names[text].mentions_fsdp):
             return import_module(run, names[text].name)
     return None
+
+
+def module_with(run: Run, name: Unknown, member: str, node: cst.CSTNode) -> Value | None:
+    """The module that an unknown name chooses among those that define a member; None if the
+    project has none.
+
+    A program that takes its settings from a Python file which the command line names has many such
+    files. A few of them stand for all.
+    """
+    names = run.project.modules_with(member, run.source.path) if _is_fixed(name) else {}
+    texts = sorted(names, key=lambda text: not names[text].mentions_fsdp)[:MAX_MODULES]
+    choice = _Choice(run, name, node)
+    for text in texts[:-1]:
+        if choice.holds(text, relevant=names[text].mentions_fsdp):
+            return import_module(run, text)
+    return import_module(run, texts[-1]) if texts else None
 
 
 def _is_fixed(name: Unknown) -> bool:

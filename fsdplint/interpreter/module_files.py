@@ -171,6 +171,29 @@ class ModuleFiles:
                 return found
         return {}
 
+    def modules_with(self, member: str, importer: str) -> dict[str, NamedModule]:
+        """The modules of the project that define a member at their top level, by their names."""
+        question = ("modules_with", member, importer)
+        if question not in self._like:
+            files = self._index.defining(self._realpath(importer), member)
+            named = {self._name_below(file, importer): file for file in files}
+            self._like[question] = {
+                name: NamedModule(name, mentions(self._content(Path(file))))
+                for name, file in named.items()
+                if name
+            }
+        found = self._like[question]
+        self.consulted[question] = tuple(found.items())
+        return found
+
+    def _name_below(self, file: str, importer: str) -> str:
+        """The name by which a file can import another one; "" if its search path lacks it."""
+        for base in self.search_path(importer):
+            parts = os.path.relpath(file, self._realpath(base)).removesuffix(".py").split(os.sep)
+            if all(part.isidentifier() for part in parts):
+                return ".".join(parts)
+        return ""
+
     def find_elsewhere(
         self, module: str, importer: str, name: str | None = None
     ) -> tuple[str, str] | None:

@@ -248,6 +248,8 @@ class Project(ModuleFiles):
                     arguments[0], arguments[1], arguments[2] or None, arguments[3]
                 ).items()
             )
+        if what == "modules_with":
+            return tuple(self.modules_with(*arguments).items())
         if what == "settings_files":
             return self.settings_files(*arguments)
         if what == "config_names":

@@ -1,8 +1,8 @@
 """Configuration objects of libraries: dicts whose entries are attributes, too.
 
-`omegaconf.DictConfig`, `ml_collections.ConfigDict`, `easydict.EasyDict` and others have their entries
-under the keys of a dict and as attributes, in nested dicts as well. What a configuration has as a
-constant is the default of a setting: a command line may override it.
+`omegaconf.DictConfig`, `ml_collections.ConfigDict`, `easydict.EasyDict` and others have their
+entries under the keys of a dict and as attributes, in nested dicts as well. What a configuration
+has as a constant is the default of a setting: a command line may override it.
 """
 
 from __future__ import annotations

@@ -199,7 +199,12 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
         import_any(run)
     wanted = constant(name_of)
     full = absolute(wanted, package) if isinstance(wanted, str) else None
-    return call_unknown(run, Symbol(name), call) if full is None else import_module(run, full)
+    if full is not None:
+        return import_module(run, full)
+    imported = call_unknown(run, Symbol(name), call)
+    if isinstance(name_of, Unknown) and package is None:
+        run.named_imports[imported] = name_of
+    return imported
 
 
 @function("builtins.__import__")
