@@ -116,6 +116,8 @@ class DataTables:
         self.one_sided_generators: set[Value] = set()  # some ranks alone have drawn from them
         # modules that `import_module` gives for a name that is not known, with the name
         self.named_imports: dict[Value, Any] = {}
+        # what the program has stored in hydra's `ConfigStore`, by name
+        self.stored_configs: dict[str, Value] = {}
         self.cut_samples: dict[Value, CutSamples] = {}
         # the dimensions that `_flatten` made one of, by the mesh and the name of this one
         self.flattened: dict[tuple[str, str], tuple[str, ...]] = {}

@@ -8,7 +8,7 @@ has as a constant is the default of a setting: a command line may override it.
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.registry import function
+from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_dicts import CONFIG_LISTS, ENTRIES, as_dict, entries_of
 from fsdplint.interpreter.records import empty_class
 from fsdplint.interpreter.run import Run
@@ -18,10 +18,12 @@ from fsdplint.interpreter.values import (
     Const,
     Dict,
     Instance,
+    LibraryObject,
     Sequence,
     Symbol,
     Unknown,
     Value,
+    constant,
     is_none,
 )
 
@@ -39,6 +41,7 @@ _KINDS = {
     "addict.Dict": "",
     "box.Box": "",
 }
+_STORE = "hydra.core.config_store.ConfigStore"
 _LITERALS = (bool, int, float, str, type(None))
 _TARGET = "_target_"
 MAX_DEPTH = 8  # of dicts in dicts
@@ -94,6 +97,31 @@ def _class(run: Run, call: Call, kind: str) -> Class:
 def config_list(run: Run, name: str, call: Call) -> Value:
     content = run.settle(call.arg(0, "content") or Unknown())
     return content if isinstance(content, Sequence) else call_unknown(run, Symbol(name), call)
+
+
+@function(_STORE, f"{_STORE}.instance")
+def config_store(run: Run, name: str, call: Call) -> Value:
+    return LibraryObject(_STORE)
+
+
+@method("LibraryObject", "store")
+def store_config(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    """`store(name="config", node=node)` makes a configuration known under its name."""
+    stored, group = constant(call.arg(0, "name")), call.arg(2, "group")
+    node = call.arg(1, "node")
+    if receiver.name != _STORE:
+        return call_unknown(run, Unknown(origin=f"{receiver.name}.{name}"), call)
+    if isinstance(stored, str) and node is not None and (group is None or is_none(group)):
+        run.stored_configs[stored] = node
+    return Const(None)
+
+
+@function("hydra.compose")
+def compose(run: Run, name: str, call: Call) -> Value:
+    """The configuration that the program has stored under a name; the command line overrides it."""
+    wanted = constant(call.arg(0, "config_name"))
+    found = run.stored_configs.get(wanted) if isinstance(wanted, str) else None
+    return call_unknown(run, Symbol(name), call) if found is None else found
 
 
 @function("omegaconf.OmegaConf.to_container", "munch.unmunchify")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp2 import replaced_configuration
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.own_dicts import entries_of
 from fsdplint.interpreter.records import dataclass_fields, is_record
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -14,6 +15,7 @@ from fsdplint.interpreter.values import (
     Dict,
     Instance,
     LibraryObject,
+    ModuleValue,
     Sequence,
     Symbol,
     Unknown,
@@ -47,6 +49,18 @@ def fields_of(run: Run, name: str, call: Call) -> Value:
     return Sequence(fields, "tuple")
 
 
+@function("dataclasses.is_dataclass", "attr.has", "attrs.has")
+def has_fields(run: Run, name: str, call: Call) -> Value:
+    """Whether a decorator has given a class its constructor, that of dataclasses or of attrs."""
+    value = run.settle(call.args[0]) if call.args else Unknown()
+    klass = value.cls if isinstance(value, Instance | ModuleValue) else value
+    if not isinstance(klass, Class) or klass.has_unknown_base():
+        return call_unknown(run, Symbol(name), call)
+    decorators = [one.decorator for k in klass.mro() for one in k.node.decorators]
+    of_dataclasses = any("dataclass" in run.text(one) for one in decorators)
+    return Const(klass.dataclass and of_dataclasses is name.startswith("dataclasses."))
+
+
 @method("Class", "model_validate", "model_validate_json", "parse_obj", "parse_raw", "parse_file")
 def from_data(run: Run, receiver: Class, name: str, call: Call) -> Value:
     """A record with the values that are read from a file or from other data."""
@@ -67,7 +81,7 @@ def _as_dict(run: Run, value: Instance, call: Call, depth: int) -> Dict:
     items: dict[str, Value] = {}
     for key, item in value.attributes.items():
         item = run.settle(item)
-        if isinstance(item, Instance) and depth < MAX_DEPTH:
+        if isinstance(item, Instance) and entries_of(item) is None and depth < MAX_DEPTH:
             item = _as_dict(run, item, call, depth + 1)
         items[key] = item
     is_open = value.attributes_unknown or value.cls.has_unknown_base()
