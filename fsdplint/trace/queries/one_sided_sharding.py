@@ -1,0 +1,42 @@
+"""Models that some of the ranks shard over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsdplint.trace import Guard, GuardKind, Ranks, Sharded, Trace
+
+
+def one_sided_shards(trace: Trace) -> Iterator[Sharded]:
+    """The first sharding by some ranks alone at each test of the rank, if all ranks are meant."""
+    seen: set[object] = set()
+    shards = list(trace.of(Sharded))
+    for shard in shards:
+        test = _test(shard)
+        if test is None or test.site in seen or not _is_over_all(shard):
+            continue
+        seen.add(test.site)
+        if shard.ranks.partial and not any(_is_counterpart(trace, shard, one) for one in shards):
+            yield shard
+
+
+def _test(shard: Sharded) -> Guard | None:
+    """The test by which one certain rank is told from the others."""
+    tests = [one for one in shard.guards if one.kind is GuardKind.RANK and one.ranks.partial]
+    if len(tests) != 1 or tests[0].asserted or tests[0].in_turn or shard.ranks is Ranks.SOME:
+        return None
+    return tests[0]
+
+
+def _is_over_all(shard: Sharded) -> bool:
+    """Whether a sharding certainly gets no group of some ranks."""
+    return not any(name == "mesh" or name.startswith("*") for name in shard.options)
+
+
+def _is_counterpart(trace: Trace, shard: Sharded, other: Sharded) -> bool:
+    """Whether another rank may shard the same model by another sharding."""
+    if other is shard or other.ranks is shard.ranks:
+        return False
+    modules = trace.modules
+    same = modules[other.module].class_name == modules[shard.module].class_name
+    return same or other.ranks is Ranks.SOME
