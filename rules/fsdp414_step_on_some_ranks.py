@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
+    GradientsZeroed,
     GroupOptionSet,
     OptimizerStepped,
     ScalerStepped,
@@ -21,6 +22,7 @@ from fsdplint.trace.queries.one_sided_steps import (
     deciding_test,
     schedules_of_some_ranks,
     steps_of_some_ranks,
+    zeroed_by_some_ranks,
 )
 
 
@@ -34,7 +36,7 @@ class StepOnSomeRanks(Rule):
     each rank sees its own part. A real run shows each step that some rank leaves out.
 
     Also finds changes in place of parameters that `fully_shard` has sharded, such as the update of an average
-    or of a target network, under a test of the rank.
+    or of a target network, under a test of the rank, and `zero_grad()` under one.
 
     Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
     number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is
@@ -74,6 +76,10 @@ class StepOnSomeRanks(Rule):
             if event.site not in seen:
                 seen.add(event.site)
                 yield self._finding(trace, event)
+        for zeroed in zeroed_by_some_ranks(trace):
+            if zeroed.site not in seen:
+                seen.add(zeroed.site)
+                yield self._zeroed(trace, zeroed)
         for edit, unit in edits_of_some_ranks(trace):
             if edit.site not in seen:
                 seen.add(edit.site)
@@ -82,6 +88,21 @@ class StepOnSomeRanks(Rule):
             if scheduled.site not in seen:
                 seen.add(scheduled.site)
                 yield self._check_scheduled(trace, scheduled)
+
+    def _zeroed(self, trace: Trace, event: GradientsZeroed) -> Finding:
+        built = optimizer_of(trace, event.optimizer)
+        name = optimizer_named(built) if built is not None else "the optimizer"
+        guard = deciding_test(event)
+        test = f" ({guard})" if guard is not None else ""
+        finding = self.finding(
+            event,
+            f"only some ranks set the gradients of {name} to zero{test}: the parts of the other ranks get "
+            "those of all steps together",
+            help="Set them to zero on all ranks.",
+        )
+        if guard is not None and guard.site is not None:
+            finding.related = ((guard.site, "test"), *finding.related)
+        return finding
 
     def _check_scheduled(self, trace: Trace, event: SchedulerStepped | GroupOptionSet) -> Finding:
         built = optimizer_of(trace, event.optimizer)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fsdplint.trace import (
     Collective,
     Event,
+    GradientsZeroed,
     GroupOptionSet,
     Guard,
     GuardKind,
@@ -29,7 +30,7 @@ from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 from fsdplint.trace.queries.rank_matching import follows_messages
 from fsdplint.trace.queries.wrappers import uses_original_parameters
 
-_Step = OptimizerStepped | ScalerStepped | SchedulerStepped | GroupOptionSet
+_Step = OptimizerStepped | ScalerStepped | SchedulerStepped | GroupOptionSet | GradientsZeroed
 
 
 def steps_of_some_ranks(trace: Trace) -> Iterator[OptimizerStepped | ScalerStepped]:
@@ -81,6 +82,20 @@ def schedules_of_some_ranks(trace: Trace) -> Iterator[SchedulerStepped | GroupOp
         elif guard is not None and guard.site in hangs:
             continue
         elif _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
+            yield event
+
+
+def zeroed_by_some_ranks(trace: Trace) -> Iterator[GradientsZeroed]:
+    """The places where some ranks alone set gradients to zero that all ranks step with."""
+    if any(end != "ok" for end in trace.ends.values()):
+        return
+    stepped = {one.optimizer for one in trace.of(OptimizerStepped) if not one.ranks.partial}
+    for event in trace.of(GradientsZeroed):
+        if event.optimizer not in stepped or not over_shards(trace, event.optimizer, event):
+            continue
+        if deciding_test(event) is None:
+            continue
+        if _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
             yield event
 
 
