@@ -55,7 +55,6 @@ from fsdplint.interpreter.values import (
     Sequence,
     Unknown,
     Value,
-    constant,
 )
 from fsdplint.source.positions import code_children
 from fsdplint.trace import PickedByRank
@@ -120,10 +119,6 @@ def _select(run: Run, node: cst.Subscript, value: Value, selection: _Selection) 
     if selection.is_slice and isinstance(value, Sequence):
         if value.every or value.length is not None or value in run.turns:
             return replace(value, items=list(value.items), every=False, length=None)
-    if selection.is_slice and isinstance(value, Sequence):
-        known = _known_part(node, value, selection.bounds)
-        if known is not None:
-            return known
     if selection.is_slice and isinstance(value, ParameterName):
         return replace(value, of=(), each=False, parts={})
     if selection.is_slice and isinstance(value, ParametersOf):
@@ -145,20 +140,6 @@ def _select(run: Run, node: cst.Subscript, value: Value, selection: _Selection) 
     second_order.note_part(run, value, element)
     losses.keep_sum_of_element(value, element)
     return gathered_rows.part_of(run, value, element)
-
-
-def _known_part(node: cst.Subscript, value: Sequence, bounds: list[Value]) -> Sequence | None:
-    """The part of a tuple or list whose elements and bounds are known; None if they are not."""
-    one = node.slice[0].slice
-    known = value.kind in ("list", "tuple") and not value.open and len(node.slice) == 1
-    if not known or not isinstance(one, cst.Slice):
-        return None
-    numbers = iter(map(constant, bounds))
-    given = [one.lower, one.upper, one.step]
-    parts = [None if part is None else next(numbers) for part in given]
-    if any(part is not None and type(at) is not int for part, at in zip(given, parts, strict=True)):
-        return None
-    return None if parts[2] == 0 else replace(value, items=value.items[slice(*parts)], length=None)
 
 
 def _own_name(run: Run, part: Value, node: cst.Subscript) -> Value:
