@@ -130,7 +130,7 @@ def module_with(run: Run, name: Unknown, member: str, node: cst.CSTNode) -> Valu
     project has none.
 
     A program that takes its settings from a Python file which the command line names has many such
-    files. A few of them stand for all.
+    files. A few of them stand for all: one of them has to define the member, or the program fails.
     """
     names = run.project.modules_with(member, run.source.path) if _is_fixed(name) else {}
     texts = sorted(names, key=lambda text: not names[text].mentions_fsdp)[:MAX_MODULES]

@@ -146,7 +146,9 @@ def test_entry_of_a_partly_unknown_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["args.name", "f'zoo.{args.name}.{args.other}'", "f'zoo.{args.name:>3}'"]
 )
-def test_name_without_a_known_part_stays_unknown(tmp_path: Path, name: str) -> None:
+def test_name_without_a_known_part_chooses_a_module_with_the_member(
+    tmp_path: Path, name: str
+) -> None:
     found = program(
         tmp_path,
         f"""
@@ -155,5 +157,6 @@ def test_name_without_a_known_part_stays_unknown(tmp_path: Path, name: str) -> N
         """,
         header=HEAD,
         zoo__one=MODEL.format("One"),
+        other=MODEL.format("Other").replace("build", "make"),
     )
-    assert "One" not in built(found)
+    assert "One" in built(found) and "Other" not in built(found)
