@@ -63,6 +63,7 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("through_comprehension", "FSDP115/fsdp1_model"),
         ("through_comprehension", "FSDP115/fsdp1_with_mesh"),
         ("through_comprehension", "FSDP115/no_mesh"),
+        ("through_comprehension", "FSDP602/frozen_teacher"),
     ],
     "an argument of the command line whose name is a setting is not known": [
         ("environment_defaults", "FSDP506/device_index"),

@@ -90,10 +90,13 @@ def zeroed_by_some_ranks(trace: Trace) -> Iterator[GradientsZeroed]:
     if any(end != "ok" for end in trace.ends.values()):
         return
     stepped = {one.optimizer for one in trace.of(OptimizerStepped) if not one.ranks.partial}
+    waiting = [*unmatched_collectives(trace), *undecided_collectives(trace)]
+    hangs = {guard.site for event in waiting for guard in event.guards}
     for event in trace.of(GradientsZeroed):
         if event.optimizer not in stepped or not over_shards(trace, event.optimizer, event):
             continue
-        if deciding_test(event) is None:
+        guard = deciding_test(event)
+        if guard is None or guard.site in hangs:
             continue
         if _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
             yield event
