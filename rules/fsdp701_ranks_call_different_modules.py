@@ -9,6 +9,7 @@ from fsdplint.diagnostics.wording import ranks
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Called, Trace
 from fsdplint.trace.queries.common import module_path
+from fsdplint.trace.queries.one_sided_sharding import one_sided_shards
 from fsdplint.trace.queries.rank_divergence import Divergence, divergences
 
 
@@ -43,6 +44,8 @@ class RanksCallDifferentModules(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         seen: set[object] = set()
+        if next(one_sided_shards(trace), None) is not None:
+            return  # FSDP152 is about the cause
         for outer, calls in divergences(trace):
             entered = [call for call in calls.values() if call is not None]
             if any(call.site in seen for call in entered):

@@ -13,9 +13,12 @@ def one_sided_shards(trace: Trace) -> Iterator[Sharded]:
     shards = list(trace.of(Sharded))
     for shard in shards:
         test = _test(shard)
-        if test is None or test.site in seen or not _is_over_all(shard):
+        if test is None and not trace.ends or not _is_over_all(shard):
             continue
-        seen.add(test.site)
+        place = shard.ranks if test is None else test.site
+        if place in seen:
+            continue
+        seen.add(place)
         if shard.ranks.partial and not any(_is_counterpart(trace, shard, one) for one in shards):
             yield shard
 

@@ -96,7 +96,7 @@ def zeroed_by_some_ranks(trace: Trace) -> Iterator[GradientsZeroed]:
         if event.optimizer not in stepped or not over_shards(trace, event.optimizer, event):
             continue
         guard = deciding_test(event)
-        if guard is None or guard.site in hangs:
+        if guard is not None and guard.site in hangs:
             continue
         if _leaves_ranks_out(trace, event) if trace.ends else _is_one_sided(trace, event):
             yield event
