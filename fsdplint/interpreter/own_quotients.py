@@ -17,8 +17,8 @@ from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Const, Unknown, Value
 from fsdplint.trace import OwnNumberDivided
 
+_SCALES = ("div", "mul")  # by what is no number of ranks, they keep a quotient too small
 # Operations that keep a quotient as it is.
-_SCALES = ("div", "mul")
 _KEEPS = frozenset(
     "clone cpu cuda detach double exp float item numpy round squeeze tensor to".split()
 )

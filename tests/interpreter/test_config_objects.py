@@ -82,13 +82,13 @@ import copy
 from lazy import LazyCall as L, instantiate
 from nets import Tower
 
-rates = L(torch.optim.AdamW)(params=None, lr=1e-3)
+rates = L(torch.optim.AdamW)(lr=1e-3)
 config = L(Tower)(width=16)
 model = instantiate(config)
 optimizer = instantiate(copy.deepcopy(rates), params=model.parameters())
 fully_shard(model)
 """
-    found = program(tmp_path, body.replace("params=None, ", ""), lazy=LAZY, nets=NETS)
+    found = program(tmp_path, body, lazy=LAZY, nets=NETS)
     assert "Tower" in {class_of(found, one.module) for one in events(found, Sharded)}
     assert {one.class_name for one in events(found, OptimizerBuilt)} == {"AdamW"}
 
