@@ -9,6 +9,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     GradientsZeroed,
     GroupOptionSet,
+    Guard,
     OptimizerStepped,
     ScalerStepped,
     SchedulerStepped,
@@ -100,9 +101,7 @@ class StepOnSomeRanks(Rule):
             "those of all steps together",
             help="Set them to zero on all ranks.",
         )
-        if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "test"), *finding.related)
-        return finding
+        return _with_test(finding, guard)
 
     def _check_scheduled(self, trace: Trace, event: SchedulerStepped | GroupOptionSet) -> Finding:
         built = optimizer_of(trace, event.optimizer)
@@ -119,9 +118,7 @@ class StepOnSomeRanks(Rule):
             help="Step on all ranks, and all-reduce the number that the scheduler gets.",
         )
         guard = deciding_test(event)
-        if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "test"), *finding.related)
-        return finding
+        return _with_test(finding, guard)
 
     def _option(self, event: GroupOptionSet, name: str) -> Finding:
         guard = deciding_test(event)
@@ -135,9 +132,7 @@ class StepOnSomeRanks(Rule):
             "updates its own part of the parameters with another one",
             help="Set it on all ranks, and all-reduce the number that decides.",
         )
-        if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "test"), *finding.related)
-        return finding
+        return _with_test(finding, guard)
 
     def _edit(self, trace: Trace, event: WeightsSet, unit: str) -> Finding:
         guard = deciding_test(event)
@@ -170,3 +165,10 @@ class StepOnSomeRanks(Rule):
             known = tuple((site, word) for site, word in places if site is not None)
             finding.related = (*known, *finding.related)
         return finding
+
+
+def _with_test(finding: Finding, guard: Guard | None) -> Finding:
+    """The same finding, which also shows the test that keeps some ranks away."""
+    if guard is not None and guard.site is not None:
+        finding.related = ((guard.site, "test"), *finding.related)
+    return finding

@@ -131,6 +131,20 @@ class SharedNumbersDrawn(Event):
 
 
 @event
+class OwnNumberDivided(Event):
+    """A number of this rank alone was divided by the number of ranks.
+
+    shown: whether it became a part of a text, or a function got it that may show it.
+    corrected: whether a collective, or a backward pass, adds the quotients of the ranks.
+    """
+
+    kind: ClassVar[str] = "own-number-divided"
+    static_only: ClassVar[str] = "uses of a number are not recorded"
+    shown: bool = False
+    corrected: bool = False
+
+
+@event
 class SplitPerRank(Event):
     """`random_split` of a dataset that all ranks have, with a seed that differs between ranks."""
 

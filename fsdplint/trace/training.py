@@ -260,20 +260,6 @@ class MeansSummed(Event):
 
 
 @event
-class OwnNumberDivided(Event):
-    """A number of this rank alone was divided by the number of ranks.
-
-    shown: whether it became a part of a text, or a function got it that may show it.
-    corrected: whether a collective, or a backward pass, adds the quotients of the ranks.
-    """
-
-    kind: ClassVar[str] = "own-number-divided"
-    static_only: ClassVar[str] = "uses of a number are not recorded"
-    shown: bool = False
-    corrected: bool = False
-
-
-@event
 class SyncSwitched(Event):
     """A switch of gradient synchronization, or of resharding.
 
