@@ -80,10 +80,12 @@ def take_state(
     return state
 
 
-def fsdp1_type(run: Run, module: ModuleValue) -> tuple[Layout, bool]:
+def fsdp1_type(
+    run: Run, module: ModuleValue, config: str = "state_dict_config"
+) -> tuple[Layout, bool]:
     """The layout of `state_dict()` of FSDP1 here, and whether only rank 0 gets its content."""
     setting = current_state_dict_type(run, module)
-    return layout_of(setting) if setting is not None else (Layout.FULL, False)
+    return layout_of(setting, config) if setting is not None else (Layout.FULL, False)
 
 
 def current_state_dict_type(run: Run, module: ModuleValue | None = None) -> Context | None:
@@ -111,12 +113,19 @@ def _is_about(run: Run, context: Context, module: ModuleValue | None) -> bool:
     return other in run.trace.submodules(one) or one in run.trace.submodules(other)
 
 
-def layout_of(context: Context) -> tuple[Layout, bool]:
+def layout_of(context: Context, config: str = "state_dict_config") -> tuple[Layout, bool]:
+    """The layout that a type of states gives, and whether only rank 0 gets the content.
+
+    config: the argument that says so. That of optimizer states is another one.
+    """
     kind = context.details.get("state_dict_type")
     name = kind.name.rpartition(".")[2] if isinstance(kind, Symbol) else ""
-    config = context.details.get("state_dict_config")
-    rank0 = isinstance(config, LibraryObject) and constant(config.get("rank0_only", "1")) is True
-    return TYPES.get(name, Layout.UNKNOWN), rank0
+    return TYPES.get(name, Layout.UNKNOWN), is_for_rank0(context.details.get(config))
+
+
+def is_for_rank0(config: Value | None) -> bool:
+    """Whether a configuration of states certainly gives the other ranks nothing."""
+    return isinstance(config, LibraryObject) and constant(config.get("rank0_only", "1")) is True
 
 
 def fsdp2_layout(run: Run, module: ModuleValue) -> Layout:
@@ -240,7 +249,7 @@ def fsdp1_optimizer_state(run: Run, name: str, call: Call) -> Value:
     optimizer = run.settle(call.arg(1, "optim") or Unknown())
     if module is None:
         return Unknown()
-    layout, rank0 = fsdp1_type(run, module)
+    layout, rank0 = fsdp1_type(run, module, "optim_state_dict_config")
     if api != "optim_state_dict":
         layout = Layout.FULL if api.startswith("full") else Layout.SHARDED
         rank0 = api.startswith("full") and _is_for_rank0(call)

@@ -24,7 +24,6 @@ from fsdplint.interpreter.torch_values import ParametersOf, StateValue, note_res
 from fsdplint.interpreter.values import (
     Const,
     Dict,
-    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Unknown,
@@ -82,11 +81,10 @@ def _communicates(run: Run, api: str) -> bool:
     setting = current_state_dict_type(run)
     if setting is None:
         return False
-    layout, _ = layout_of(setting)
+    layout, rank0 = layout_of(setting, "optim_state_dict_config")
     if layout is not Layout.FULL:
         return layout is not Layout.UNKNOWN
-    config = setting.details.get("optim_state_dict_config")
-    return isinstance(config, LibraryObject) and constant(config.get("rank0_only", "1")) is True
+    return rank0
 
 
 @method("ModuleValue", "load_state_dict")
