@@ -16,6 +16,7 @@ from fsdplint.interpreter.values import (
     Partial,
     Value,
 )
+from fsdplint.migration.analysis.error_fallbacks import is_fallback
 from fsdplint.migration.analysis.unreached_code import UnreachedNames
 from fsdplint.migration.analysis.variables import arm_of_wrapping
 from fsdplint.migration.blockers import Blocked
@@ -32,6 +33,10 @@ from fsdplint.syntax.qualified_names import symbols_in
 
 FOLLOWED = (Function, Class, Bound, Partial, Method)
 Known = dict[tuple[cst.CSTNode, str], int]
+FALLBACK = "after an error, this is still the state of one rank's part of the optimizer"
+FALLBACK_DETAIL = (
+    "FSDP1 and FSDP2 cut the parts differently, so that neither loads those of the other."
+)
 
 
 def check_passed_models(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
@@ -148,10 +153,14 @@ def check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]])
         for node in attributes(source):
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
-            if not migration.is_changed(source, node) and not migration.in_other_arm(node):
-                text = source.code(node)
-                reason = CODE_NOT_REACHED(code=text)
-                migration.blockers.append(Blocked(source, node, reason))
+            if migration.is_changed(source, node) or migration.in_other_arm(node):
+                continue
+            if is_fallback(migration, source, node):
+                migration.note(FALLBACK, source, node, detail=FALLBACK_DETAIL)
+                continue
+            text = source.code(node)
+            reason = CODE_NOT_REACHED(code=text)
+            migration.blockers.append(Blocked(source, node, reason))
 
 
 def _is_optimizer(value: Value) -> bool:
