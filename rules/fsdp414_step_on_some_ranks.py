@@ -13,6 +13,7 @@ from fsdplint.trace import (
     OptimizerStepped,
     ScalerStepped,
     SchedulerStepped,
+    ShardCopySet,
     Trace,
     WeightsSet,
 )
@@ -36,8 +37,9 @@ class StepOnSomeRanks(Rule):
     with the loss of the rank's own batch, or a test of the gradients that FSDP1 has sharded, of which
     each rank sees its own part. A real run shows each step that some rank leaves out.
 
-    Also finds changes in place of parameters that `fully_shard` has sharded, such as the update of an average
-    or of a target network, under a test of the rank, and `zero_grad()` under one.
+    Also finds changes in place of parameters that `fully_shard` has sharded, such as the update of a target network,
+    under a test of the rank, changes of copies of sharded parameters, such as an average of the weights, and
+    `zero_grad()` under one.
 
     Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
     number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is
@@ -54,7 +56,8 @@ class StepOnSomeRanks(Rule):
     forward gathers a mixture of old and new weights. There is no error and no hang. With two ranks, the
     weights of rank 0 moved by 13.1 and those of rank 1 by 0.
 
-    An update of a target network on rank 0 alone changed rank 0's parts of it and left those of rank 1 as they were.
+    An update of a target network on rank 0 alone changed rank 0's parts of it and left those of rank 1 as they were. So
+    did the update of an average of the weights that each rank keeps as clones.
 
     With a scheduler that steps on rank 0 only, the parts of a parameter have different learning rates:
     0.025 on rank 0 and 0.1 on rank 1 after two steps.
@@ -82,8 +85,12 @@ class StepOnSomeRanks(Rule):
                 seen.add(zeroed.site)
                 yield self._zeroed(trace, zeroed)
         for edit, unit in edits_of_some_ranks(trace):
-            if edit.site not in seen:
-                seen.add(edit.site)
+            guard = deciding_test(edit)
+            place = (
+                (guard.site, unit) if guard is not None and guard.site is not None else edit.site
+            )
+            if place not in seen:
+                seen.add(place)
                 yield self._edit(trace, edit, unit)
         for scheduled in schedules_of_some_ranks(trace):
             if scheduled.site not in seen:
@@ -134,13 +141,15 @@ class StepOnSomeRanks(Rule):
         )
         return _with_test(finding, guard)
 
-    def _edit(self, trace: Trace, event: WeightsSet, unit: str) -> Finding:
+    def _edit(self, trace: Trace, event: WeightsSet | ShardCopySet, unit: str) -> Finding:
         guard = deciding_test(event)
         test = f" ({guard})" if guard is not None else ""
-        name = Groups(trace).name(trace.unwrap(unit))
+        changed = f"the parameters of {Groups(trace).name(trace.unwrap(unit))}"
+        if isinstance(event, ShardCopySet):
+            changed = f"their copies of {changed}"
         return self.finding(
             event,
-            f"only some ranks change the parameters of {name}{test}: each rank holds other parts of them",
+            f"only some ranks change {changed}{test}: each rank holds other parts of them",
             help="Change them on all ranks.",
             because=sharded_here(trace, unit, event),
         )

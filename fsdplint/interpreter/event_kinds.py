@@ -52,6 +52,7 @@ from fsdplint.trace import (
     SchedulerStepped,
     Seeded,
     SetOrderUsed,
+    ShardCopySet,
     Sharded,
     SharedNumbersDrawn,
     SplitPerRank,
@@ -78,8 +79,8 @@ KEEPS_STRUCTURE = {
     ModuleBuilt, OptimizerBuilt, OptimizerStepped, OwnNumberDivided,
     PartialRead, PickedByRank, RankData, ReplacedParametersTested, RequiresGradSet, RunElsewhere,
     Saved, ScalerBuilt, ScalerStepped, ScalerUnscaled, ScalerUpdated, SchedulerStepped, Seeded,
-    SameNoise, SetOrderUsed, SharedNumbersDrawn, SplitPerRank, StateLoaded, StateTaken,
-    SyncSwitched,
+    SameNoise, SetOrderUsed, ShardCopySet, SharedNumbersDrawn, SplitPerRank, StateLoaded,
+    StateTaken, SyncSwitched,
 }  # fmt: skip
 # Events about data and files: they come again with each execution of code that loads data.
 OF_DATA = {

@@ -89,6 +89,7 @@ from fsdplint.trace.parameters import (
     ParametersTied,
     RequiresGradSet,
     RowEdited,
+    ShardCopySet,
     WeightsSet,
     WeightsUnrestored,
 )
@@ -242,6 +243,7 @@ __all__ = [
     "Seeded",
     "SetOrderUsed",
     "ShardComputed",
+    "ShardCopySet",
     "ShardReduced",
     "Sharded",
     "Sharding",

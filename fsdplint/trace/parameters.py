@@ -46,6 +46,21 @@ class WeightsSet(Event):
 
 
 @event
+class ShardCopySet(Event):
+    """Copies of parameters got other values, of which this rank certainly has its parts alone.
+
+    The program changes them in place (`average.lerp_(p, 0.1)`), or computes them anew from
+    themselves. The tensors of a sharded state dict count as copies. The recorder writes changes in
+    place that take a parameter of `fully_shard`.
+
+    modules: the modules of the parameters.
+    """
+
+    kind: ClassVar[str] = "shard-copy-set"
+    modules: tuple[str, ...] = reference(default=())
+
+
+@event
 class WeightsUnrestored(Event):
     """A context manager has set all weights of modules at its begin, and did nothing at its end.
 

@@ -23,6 +23,9 @@ model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
 plain = nn.Linear(8, 8)
 fully_shard(model, reshard_after_forward=True)
 average = [p.detach().clone() for p in model.parameters()]
+named = {n: p.detach().clone() for n, p in model.named_parameters()}
+state = {n: v.clone() for n, v in model.state_dict().items()}
+norms = {n: p.detach().norm().full_tensor() for n, p in model.named_parameters()}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(4):
     model(x).sum().backward()
@@ -60,7 +63,6 @@ def test_a_change_on_one_rank(tmp_path: Path, body: str) -> None:
     [
         "for p, a in zip(model.parameters(), average):\n    p.data.lerp_(a, 0.1)",
         "if rank == 0:\n    for p in plain.parameters():\n        p.data.mul_(0.9)",
-        "if rank == 0:\n    for a, p in zip(average, model.parameters()):\n        a.lerp_(p, 0.1)",
         "rate = 0.1 if rank == 0 else 0.2\nfor p in model.parameters():\n    p.data.mul_(rate)",
         "if rank == 0:\n    for p in model.parameters():\n        p.data.mul_(0.9)\nelse:\n"
         "    for p in model.parameters():\n        p.data.mul_(0.8)",
@@ -70,4 +72,41 @@ def test_a_change_on_one_rank(tmp_path: Path, body: str) -> None:
     ],
 )
 def test_other_changes(tmp_path: Path, body: str) -> None:
+    assert not found(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if rank == 0:\n    for a, p in zip(average, model.parameters()):\n        a.lerp_(p, 0.1)",
+        "if rank == 0:\n    torch._foreach_lerp_(average, list(model.parameters()), 0.1)",
+        "if rank == 0:\n    for n, p in model.named_parameters():\n"
+        "        named[n].mul_(0.9).add_(p.data, alpha=0.1)",
+        "if rank == 0:\n    for n, p in model.named_parameters():\n"
+        "        named[n] = 0.1 * p.data + 0.9 * named[n]",
+        "if rank == 0:\n    for n, p in model.named_parameters():\n        named[n] *= 0.9",
+        "if rank == 0:\n    for n, v in model.state_dict().items():\n        state[n].lerp_(v, 0.1)",
+    ],
+)
+def test_copies_on_one_rank(tmp_path: Path, body: str) -> None:
+    assert found(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for n, p in model.named_parameters():\n    named[n].lerp_(p, 0.1)",
+        "if rank == 0:\n    for n, p in model.named_parameters():\n"
+        "        named[n].lerp_(p, 0.1)\nelse:\n    for n, p in model.named_parameters():\n"
+        "        named[n].lerp_(p, 0.1)",
+        "if rank == 0:\n    for n in norms:\n        norms[n].mul_(2)\n"
+        "        norms[n] = norms[n] / 4",
+        "if rank == 0:\n    for n, p in plain.named_parameters():\n"
+        "        kept = p.detach().clone()\n        kept.mul_(0.9)\n        kept = 2 * kept",
+        "whole = [p.full_tensor() for p in model.parameters()]\n"
+        "if rank == 0:\n    for a in whole:\n        a.mul_(0.9)",
+        "if rank == 0:\n    for p in model.parameters():\n        print(p.detach().abs())",
+    ],
+)
+def test_other_copies(tmp_path: Path, body: str) -> None:
     assert not found(tmp_path, body)

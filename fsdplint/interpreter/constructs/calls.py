@@ -27,6 +27,7 @@ from fsdplint.interpreter import (
     uninitialized,
     unset_buffers,
 )
+from fsdplint.interpreter.copies_of_shards import note_state_written
 from fsdplint.interpreter.dispatch import calls, evaluates
 from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
@@ -287,6 +288,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     measured = method.name in _MEASURES
     if isinstance(receiver, StateValue):
         note_state_edit(run, receiver, method.name)
+        note_state_written(run, call.node, receiver, method.name)
         same = receiver.itself and method.name == "detach"
         return Unknown(varying=True) if measured else replace(receiver, itself=same)
     if isinstance(receiver, TensorValue):

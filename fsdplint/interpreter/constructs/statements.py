@@ -22,6 +22,7 @@ from fsdplint.interpreter.constructs.operators import (
     is_distinct_result,
     note_position,
 )
+from fsdplint.interpreter.copies_of_shards import note_copy_replaced
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import Call, Frame
@@ -104,6 +105,7 @@ def execute_assign(run: Run, node: cst.Assign) -> None:
             value = Unknown(varying=True)  # another number in each turn, as with `step += 1`
         value.rank_local = value.rank_local or local
     for target in node.targets:
+        note_copy_replaced(run, target.target, node.value, value)
         assign(run, target.target, value)
 
 

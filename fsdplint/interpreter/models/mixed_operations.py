@@ -7,6 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fsdplint.interpreter import losses, precisions
+from fsdplint.interpreter.copies_of_shards import note_copies_written
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.long_run import long_run
 from fsdplint.interpreter.models import tensors
@@ -79,6 +80,7 @@ def note_written(run: Run, node: cst.CSTNode, values: list[Value], operands: lis
     found = [one for one in others if isinstance(one, ParametersOf)]
     sharded = any(one.element and must_be_sharded(run, one) for one in found)
     note_weights_set(run, node, values, with_sharded=sharded)
+    note_copies_written(run, node, values, operands)
 
 
 PRODUCTS = ("matmul", "mm", "bmm", "einsum", "addmm", "baddbmm")

@@ -1,4 +1,4 @@
-"""Changes in place of sharded parameters that not every rank makes."""
+"""Changes of sharded parameters, and of copies of them, that not every rank makes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fsdplint.trace import (
     Event,
     Gathered,
     Ranks,
+    ShardCopySet,
     Sharded,
     StateLoaded,
     Trace,
@@ -19,26 +20,37 @@ from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.one_sided_steps import deciding_test
 
 
-def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[WeightsSet, str]]:
-    """The changes of parameters of `fully_shard` that some rank leaves out, each with a module.
+def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[WeightsSet | ShardCopySet, str]]:
+    """The changes of sharded parameters, and of copies of them, that some rank leaves out.
 
-    Each rank changes its own parts, so that the others stay as they were.
+    Each comes with a unit of the parameters. Each rank changes its own parts, so that the others
+    stay as they were.
     """
     if any(end != "ok" for end in trace.ends.values()):
         return
     groups = Groups(trace)
-    for event in trace.of(WeightsSet):
-        if not event.ranks.partial or event.same_values or event.summoned or event.callbacks:
+    for event in trace.of(WeightsSet, ShardCopySet):
+        if not isinstance(event, WeightsSet | ShardCopySet) or not _may_be_one_sided(event):
             continue
-        if not event.in_place or not event.extent:
-            continue
-        if any(guard.of_tensor or guard.asserted for guard in event.guards):
-            continue
-        unit = _unit(groups, event)
+        unit = _unit(groups, event) if isinstance(event, WeightsSet) else _owner(groups, event)
         if unit is None or not _is_one_sided(trace, event):
             continue
         if not _is_replaced(trace, event):
             yield event, unit
+
+
+def _may_be_one_sided(event: WeightsSet | ShardCopySet) -> bool:
+    if not event.ranks.partial or event.callbacks:
+        return False
+    if isinstance(event, WeightsSet):
+        if event.same_values or event.summoned or not (event.in_place and event.extent):
+            return False
+    return not any(guard.of_tensor or guard.asserted for guard in event.guards)
+
+
+def _owner(groups: Groups, event: ShardCopySet) -> str | None:
+    """A unit of the parameters of copies."""
+    return next((groups.owner(one, event) or one for one in event.modules), None)
 
 
 def _unit(groups: Groups, event: WeightsSet) -> str | None:
@@ -58,7 +70,7 @@ def _unit(groups: Groups, event: WeightsSet) -> str | None:
     return None if gathered and gathered[-1].gathered else owners[0]
 
 
-def _is_one_sided(trace: Trace, event: WeightsSet) -> bool:
+def _is_one_sided(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
     """Whether the other ranks certainly make no such change."""
     if not trace.ends and (deciding_test(event) is None or event.ranks is Ranks.SOME):
         return False
@@ -67,15 +79,15 @@ def _is_one_sided(trace: Trace, event: WeightsSet) -> bool:
         other.ranks.partial
         and (other.ranks is not event.ranks or other.took_part != event.took_part)
         and (not other.modules or not family.isdisjoint(other.modules))
-        for other in trace.of(WeightsSet)
+        for other in trace.of(type(event))
     )
 
 
-def _is_replaced(trace: Trace, event: WeightsSet) -> bool:
-    """Whether the other ranks may get the values before the model is called again."""
+def _is_replaced(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
+    """Whether the other ranks may get the values later, or before the model is called again."""
     family = {one for module in event.modules for one in trace.family(module)}
     for other in trace.events[event.index + 1 :]:
-        if isinstance(other, Called) and other.module in family:
+        if isinstance(event, WeightsSet) and isinstance(other, Called) and other.module in family:
             return False
         if _gives_values(other, family):
             return True

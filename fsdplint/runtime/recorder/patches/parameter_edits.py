@@ -1,4 +1,4 @@
-"""Changes in place of parameters of FSDP2, and averages that share their memory."""
+"""Changes in place of parameters of FSDP2 and of their copies, and averages that alias them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fsdplint.runtime.recorder.layouts import groups_of
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.values import local_address
-from fsdplint.trace import AliasAveraged, CopiedToItself, WeightsSet
+from fsdplint.trace import AliasAveraged, CopiedToItself, ShardCopySet, WeightsSet
 
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
 
 
-_seen: set[tuple[Any, int, int | str]] = set()  # where which shards are changed
+_seen: set[tuple[Any, int, Any]] = set()  # where which shards are changed
 
 
 def install() -> None:
@@ -39,27 +39,39 @@ def install() -> None:
 
 def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     targets = [one for one in _tensors(argument(args, kwargs, 0, "self")) if _is_on_all_ranks(one)]
+    others = [one for value in (*args[1:], *kwargs.values()) for one in _tensors(value)]
+    takes_shard = any(hasattr(one, "placements") for one in others)
     of_shard = any(hasattr(one, "placements") for one in targets)
-    if of_shard and not _is_new(frame, local_address(targets[0])):
+    if of_shard and not _is_new(frame, (local_address(targets[0]), takes_shard)):
         return
     owner = next(filter(None, map(_sharded_owner if of_shard else _gathered_owner, targets)), None)
     stale = None if of_shard or owner else next(filter(None, map(_stale_owner, targets)), None)
     owner = owner or stale
     if owner is None:
+        if of_shard and takes_shard:
+            _record_copy(frame, others)
         return
     recording = current()
     if (of_shard or stale is not None) and not _is_new(frame, recording.objects.module(owner)):
         return
-    others = [one for value in (*args[1:], *kwargs.values()) for one in _tensors(value)]
     recording.recorder.event(
         WeightsSet,
         frame,
         modules=(recording.objects.module(owner),),
         in_place=True,
         extent="all" if hasattr(owner, "_flat_param") else "own",
-        with_sharded=any(hasattr(one, "placements") for one in others),
+        with_sharded=takes_shard,
         of_shard=of_shard,
     )
+
+
+def _record_copy(frame: FrameType, operands: list[Any]) -> None:
+    """Record a change of a sharded tensor, which is no parameter, with a sharded parameter."""
+    owner = next(filter(None, map(_sharded_owner, operands)), None)
+    if owner is not None:
+        module = current().objects.module(owner)
+        if _is_new(frame, module):
+            current().recorder.event(ShardCopySet, frame, modules=(module,))
 
 
 def _is_on_all_ranks(tensor: Any) -> bool:
@@ -72,7 +84,7 @@ def _is_on_all_ranks(tensor: Any) -> bool:
     return True
 
 
-def _is_new(frame: FrameType, what: int | str) -> bool:
+def _is_new(frame: FrameType, what: object) -> bool:
     """Whether no change of a shard is recorded for this place yet, by its address or module.
 
     A program may change all of them in each step.

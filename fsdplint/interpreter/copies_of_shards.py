@@ -1,0 +1,73 @@
+"""Values that the program gives to its own copies of sharded parameters, such as an average."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import must_be_sharded
+from fsdplint.interpreter.torch_values import ParametersOf, StateValue
+from fsdplint.interpreter.unit_parameters import rests_flat
+from fsdplint.interpreter.values import ModuleValue, Value
+from fsdplint.source.positions import descend
+from fsdplint.trace import Layout, ShardCopySet
+
+_KEEPING_VALUES = {"requires_grad_", "share_memory_", "detach_"}
+
+
+def note_copies_written(
+    run: Run, node: cst.CSTNode, written: list[Value], operands: list[Value]
+) -> None:
+    """Record an operation in place on copies of sharded parameters: `average.lerp_(p, 0.1)`.
+
+    A copy from before the sharding is a whole tensor, which refuses a sharded operand. So one
+    sharded operand is enough.
+    """
+    copies = [one for one in written if _is_copy(one)]
+    if not copies or len(copies) != len(written):
+        return
+    if all(_is_sharded(run, one) for one in copies) or any(
+        isinstance(one, ParametersOf) and one.element and _is_sharded(run, one)
+        for one in map(run.settle, operands)
+    ):
+        _record(run, node, copies)
+
+
+def note_copy_replaced(
+    run: Run, target: cst.CSTNode, expression: cst.CSTNode, value: Value
+) -> None:
+    """Record `average[name] = 0.9 * average[name] + 0.1 * p`."""
+    made = run.settle(value)
+    if not _is_copy(made) or not _is_sharded(run, made):
+        return
+    if not any(one.deep_equals(target) for one in descend(expression)):
+        return
+    kept = run.settle(run.eval(target))
+    if _is_copy(kept):
+        _record(run, target, [kept])
+
+
+def note_state_written(run: Run, node: cst.CSTNode, state: StateValue, method: str) -> None:
+    """Record `state[name].mul_(0.9)` of a sharded state dict, or of a dict of its tensors."""
+    sharded = state.tensor and state.layout is Layout.SHARDED
+    if not sharded or not isinstance(state.of, ModuleValue) or method in _KEEPING_VALUES:
+        return
+    if method.endswith("_") and not method.endswith("__"):
+        run.emit(ShardCopySet, node, modules=(state.of.id,))
+
+
+def _is_copy(value: Value) -> bool:
+    """Whether a value is the result of operations on a parameter, and no view of it."""
+    return isinstance(value, ParametersOf) and value.derived and not value.unsharded_copy
+
+
+def _is_sharded(run: Run, value: Value) -> bool:
+    if not isinstance(value, ParametersOf) or value.unsharded_copy:
+        return False
+    return must_be_sharded(run, value) or rests_flat(run, value)
+
+
+def _record(run: Run, node: cst.CSTNode, copies: list[Value]) -> None:
+    found = [one for one in copies if isinstance(one, ParametersOf)]
+    modules = tuple(module.id for one in found for module in one.modules)
+    run.emit(ShardCopySet, node, modules=modules)
