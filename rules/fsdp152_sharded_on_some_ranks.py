@@ -16,8 +16,8 @@ class ShardedOnSomeRanks(Rule):
     """Only some of the ranks shard a model.
 
     ## What it does
-    Finds `fully_shard` without a mesh under a test of the rank (`if rank == 0:`). It reports nothing if the other
-    ranks shard a model of this class at another place. FSDP501 is about the constructor of FSDP1, which itself waits
+    Finds `fully_shard` under a test of the rank (`if rank == 0:`), without a mesh or with one that all ranks make by
+    `init_device_mesh`. It reports nothing if the other ranks shard a model of this class at another place. FSDP501 is about the constructor of FSDP1, which itself waits
     for all ranks.
 
     ## Why is this bad?
@@ -45,12 +45,9 @@ class ShardedOnSomeRanks(Rule):
     def _finding(self, trace: Trace, shard: Sharded) -> Finding:
         guard = deciding_test(shard)
         test = f" ({guard})" if guard is not None else ""
-        finding = self.finding(
+        return self.finding(
             shard,
             f"only some ranks shard `{class_name(trace, shard.module)}`{test}, and wait for the others in "
             "its first forward",
             help="Shard the model on all ranks.",
-        )
-        if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "test"), *finding.related)
-        return finding
+        ).with_test(guard)

@@ -60,12 +60,9 @@ class StateLoadedOnSomeRanks(Rule):
             test = f" ({guard})" if guard is not None else ""
             what = f"the scheduler of {name}" if scheduler is not None else name
             damage = "another learning rate" if scheduler is not None else "another state"
-            finding = self.finding(
+            yield self.finding(
                 event,
                 f"only some ranks load the state of {what}{test}: each rank updates its own part of the "
                 f"parameters with {damage}",
                 help="Load it on all ranks.",
-            )
-            if guard is not None and guard.site is not None:
-                finding.related = ((guard.site, "test"), *finding.related)
-            yield finding
+            ).with_test(guard)

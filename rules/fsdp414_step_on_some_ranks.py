@@ -9,7 +9,6 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     GradientsZeroed,
     GroupOptionSet,
-    Guard,
     OptimizerStepped,
     ScalerStepped,
     SchedulerStepped,
@@ -108,7 +107,7 @@ class StepOnSomeRanks(Rule):
             "those of all steps together",
             help="Set them to zero on all ranks.",
         )
-        return _with_test(finding, guard)
+        return finding.with_test(guard)
 
     def _check_scheduled(self, trace: Trace, event: SchedulerStepped | GroupOptionSet) -> Finding:
         built = optimizer_of(trace, event.optimizer)
@@ -125,7 +124,7 @@ class StepOnSomeRanks(Rule):
             help="Step on all ranks, and all-reduce the number that the scheduler gets.",
         )
         guard = deciding_test(event)
-        return _with_test(finding, guard)
+        return finding.with_test(guard)
 
     def _option(self, event: GroupOptionSet, name: str) -> Finding:
         guard = deciding_test(event)
@@ -139,7 +138,7 @@ class StepOnSomeRanks(Rule):
             "updates its own part of the parameters with another one",
             help="Set it on all ranks, and all-reduce the number that decides.",
         )
-        return _with_test(finding, guard)
+        return finding.with_test(guard)
 
     def _edit(self, trace: Trace, event: WeightsSet | ShardCopySet, unit: str) -> Finding:
         guard = deciding_test(event)
@@ -152,7 +151,7 @@ class StepOnSomeRanks(Rule):
             f"only some ranks change {changed}{test}: each rank holds other parts of them",
             help="Change them on all ranks.",
             because=sharded_here(trace, unit, event),
-        )
+        ).with_test(guard)
 
     def _finding(self, trace: Trace, event: OptimizerStepped | ScalerStepped) -> Finding:
         built = optimizer_of(trace, event.optimizer)
@@ -174,10 +173,3 @@ class StepOnSomeRanks(Rule):
             known = tuple((site, word) for site, word in places if site is not None)
             finding.related = (*known, *finding.related)
         return finding
-
-
-def _with_test(finding: Finding, guard: Guard | None) -> Finding:
-    """The same finding, which also shows the test that keeps some ranks away."""
-    if guard is not None and guard.site is not None:
-        finding.related = ((guard.site, "test"), *finding.related)
-    return finding

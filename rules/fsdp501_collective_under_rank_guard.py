@@ -184,9 +184,8 @@ class CollectiveUnderRankGuard(Rule):
             ],
         )
         if guard is not None and guard.site is not None:
-            finding.related = ((guard.site, "rank test"), *finding.related)
             finding.cause = guard.site
-        return finding
+        return finding.with_test(guard, "rank test")
 
     def fix(self, finding: Finding, program: Program) -> Fix | None:
         from fsdplint.edits.rewrite import Rewrite

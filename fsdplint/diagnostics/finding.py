@@ -179,6 +179,12 @@ class Finding:
         """The place and the message: its events hold the whole program."""
         return f"<{self.rule.code} at {self.site.location()}: {self.message}>"
 
+    def with_test(self, guard: Guard | None, text: str = "test") -> Finding:
+        """This finding, whose first related place is a test that decides, if the code has one."""
+        if guard is not None and guard.site is not None:
+            self.related = ((guard.site, text), *self.related)
+        return self
+
 
 def configuration_of(events: Iterable[Event]) -> tuple[Guard, ...]:
     """The config conditions of all of these events, each once, in order."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from fsdplint.trace import Guard, GuardKind, Ranks, Sharded, Trace
+from fsdplint.trace.queries.meshes import mesh_of
 
 
 def one_sided_shards(trace: Trace) -> Iterator[Sharded]:
@@ -13,7 +15,7 @@ def one_sided_shards(trace: Trace) -> Iterator[Sharded]:
     shards = list(trace.of(Sharded))
     for shard in shards:
         test = _test(shard)
-        if test is None and not trace.ends or not _is_over_all(shard):
+        if test is None and not trace.ends or not _is_over_all(trace, shard):
             continue
         place = shard.ranks if test is None else test.site
         if place in seen:
@@ -31,9 +33,20 @@ def _test(shard: Sharded) -> Guard | None:
     return tests[0]
 
 
-def _is_over_all(shard: Sharded) -> bool:
-    """Whether a sharding certainly gets no group of some ranks."""
-    return not any(name == "mesh" or name.startswith("*") for name in shard.options)
+def _is_over_all(trace: Trace, shard: Sharded) -> bool:
+    """Whether a sharding certainly is over all ranks: it has no mesh, or one that all ranks make.
+
+    A record also has meshes of some ranks, a static trace those of `init_device_mesh` alone.
+    """
+    if any(name.startswith("*") for name in shard.options):
+        return False
+    if "mesh" not in shard.options:
+        return True
+    mesh = mesh_of(trace, shard)
+    if mesh is None or mesh.ranks.partial or not mesh.shape:
+        return False
+    size = prod(number or 0 for number in mesh.shape)
+    return size == len(trace.ends) if trace.ends else size != 1
 
 
 def _is_counterpart(trace: Trace, shard: Sharded, other: Sharded) -> bool:
