@@ -12,11 +12,11 @@ from fsdplint.trace.queries.weights_of_one_rank import OneRankWeights, weights_o
 
 
 class WeightsOfOneRank(Rule):
-    """One rank alone loads the weights of a model, and sharding does not send them to the others.
+    """One rank alone loads or sets the weights of a model, and sharding does not send them to the others.
 
     ## What it does
-    Finds models that `fully_shard` or FSDP1 shards after `load_state_dict`, `from_pretrained` or a change of the
-    parameters under a test of the rank, if nothing sends the weights to the other ranks before the first
+    Finds models that `fully_shard` or FSDP1 shards after `load_state_dict`, `from_pretrained`, a change of the
+    parameters or their initialization under a test of the rank, if nothing sends the weights to the other ranks before the first
     backward: no `sync_module_states=True`, no broadcast, and no state that all ranks load.
 
     ## Why is this bad?

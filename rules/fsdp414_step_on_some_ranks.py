@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
+    Event,
     GradientsZeroed,
     GroupOptionSet,
     OptimizerStepped,
@@ -14,7 +15,6 @@ from fsdplint.trace import (
     SchedulerStepped,
     ShardCopySet,
     Trace,
-    WeightsSet,
 )
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import optimizer_named, optimizer_of, sharded_here
@@ -140,7 +140,7 @@ class StepOnSomeRanks(Rule):
         )
         return finding.with_test(guard)
 
-    def _edit(self, trace: Trace, event: WeightsSet | ShardCopySet, unit: str) -> Finding:
+    def _edit(self, trace: Trace, event: Event, unit: str) -> Finding:
         guard = deciding_test(event)
         test = f" ({guard})" if guard is not None else ""
         changed = f"the parameters of {Groups(trace).name(trace.unwrap(unit))}"

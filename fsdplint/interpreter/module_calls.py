@@ -25,6 +25,7 @@ from fsdplint.interpreter.forward_summaries import run_forward
 from fsdplint.interpreter.frames import Call, OutputFacts
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
+from fsdplint.interpreter.models.randomness import note_reset
 from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
 from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
@@ -33,6 +34,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.unit_precisions import dtype_of_output, inputs_of_unit
+from fsdplint.interpreter.unset_buffers import is_of_torch
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown, Value
 from fsdplint.trace import Called, GradMode
 
@@ -64,6 +66,8 @@ def call_library_method(run: Run, module: ModuleValue, name: str, call: Call) ->
         gradient_writes.note_dropped(run)
     if name in QUIET_METHODS or name.startswith("register_"):
         return module if name in {"train", "eval", "requires_grad_", "apply"} else Unknown()
+    if name == "reset_parameters" and is_of_torch(module):
+        note_reset(run, call.node, module)
     if name not in {"reset_parameters", "_reset_parameters"}:
         meta_device.leave_meta(run, [module])
     return Unknown()

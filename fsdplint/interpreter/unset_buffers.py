@@ -126,7 +126,7 @@ def _note_method(run: Run, module: ModuleValue, name: str, call: Call) -> None:
     """A method of a module is called that is not code of the project."""
     if name in _GIVE_BUFFERS:
         _forget(run, module)
-    elif name == "reset_parameters" and _is_of_torch(module):
+    elif name == "reset_parameters" and is_of_torch(module):
         return  # it sets the own parameters of a layer, and other modules have no such method
     elif name not in _READING_METHODS and not name.startswith("register_"):
         followed = [isinstance(run.settle(value), Function) for value in call.values]
@@ -134,7 +134,7 @@ def _note_method(run: Run, module: ModuleValue, name: str, call: Call) -> None:
             _forget(run, module)
 
 
-def _is_of_torch(module: ModuleValue) -> bool:
+def is_of_torch(module: ModuleValue) -> bool:
     """Whether the methods of a module that are not code of the project are those of torch.nn."""
     if module.cls is not None:
         bases = module.cls.library_bases()

@@ -90,6 +90,7 @@ from fsdplint.trace.parameters import (
     RequiresGradSet,
     RowEdited,
     ShardCopySet,
+    WeightsDrawn,
     WeightsSet,
     WeightsUnrestored,
 )
@@ -260,6 +261,7 @@ __all__ = [
     "TensorsMixed",
     "Trace",
     "UnequalTurns",
+    "WeightsDrawn",
     "WeightsSet",
     "WeightsUnrestored",
     "Wrapped",

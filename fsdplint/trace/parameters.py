@@ -46,6 +46,21 @@ class WeightsSet(Event):
 
 
 @event
+class WeightsDrawn(Event):
+    """Parameters got new random values in place: `nn.init.normal_(p)`, `p.data.uniform_()`.
+
+    A static trace has these events from the first on that some ranks alone make, and the recorder
+    those of parameters that `fully_shard` has sharded.
+
+    modules, extent: as for `WeightsSet`.
+    """
+
+    kind: ClassVar[str] = "weights-drawn"
+    modules: tuple[str, ...] = reference(default=())
+    extent: str = ""
+
+
+@event
 class ShardCopySet(Event):
     """Copies of parameters got other values, of which this rank certainly has its parts alone.
 

@@ -110,3 +110,31 @@ def test_copies_on_one_rank(tmp_path: Path, body: str) -> None:
 )
 def test_other_copies(tmp_path: Path, body: str) -> None:
     assert not found(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if rank == 0:\n    for p in model.parameters():\n        nn.init.normal_(p, std=0.02)",
+        "if rank == 0:\n    nn.init.xavier_uniform_(model[0].weight)",
+        "if rank == 0:\n    for m in model:\n        m.reset_parameters()",
+        "if rank != 0:\n    for p in model.parameters():\n        p.data.uniform_(-0.1, 0.1)",
+    ],
+)
+def test_new_random_values_on_one_rank(tmp_path: Path, body: str) -> None:
+    assert found(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for p in model.parameters():\n    nn.init.normal_(p, std=0.02)",
+        "if rank == 0:\n    for p in plain.parameters():\n        nn.init.normal_(p, std=0.02)",
+        "if rank == 0:\n    nn.init.normal_(model[0].weight)\nelse:\n"
+        "    nn.init.normal_(model[0].weight)",
+        "if rank == 0:\n    nn.init.normal_(model[0].weight)\nnn.init.normal_(model[0].weight)",
+        "if rank == 0:\n    noise = torch.empty(8, 8).normal_()",
+    ],
+)
+def test_other_random_values(tmp_path: Path, body: str) -> None:
+    assert not found(tmp_path, body)

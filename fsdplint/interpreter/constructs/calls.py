@@ -35,7 +35,7 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import mixed_operations
 from fsdplint.interpreter.models.commands import run_group
-from fsdplint.interpreter.models.randomness import RANDOM
+from fsdplint.interpreter.models.randomness import RANDOM, note_weights_drawn
 from fsdplint.interpreter.models.registry import FUNCTIONS, find_function, find_method
 from fsdplint.interpreter.module_calls import call_library_method, call_module_method
 from fsdplint.interpreter.modules import init_container
@@ -302,6 +302,8 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         if receiver.element and method.name.endswith("_") and method.name not in RANDOM:
             mixed_operations.note_written(run, call.node, [receiver], call.values)
             plain_tensors.note_written(run, call.node, method.name, receiver, call.values)
+        if receiver.element and method.name in RANDOM:
+            note_weights_drawn(run, call.node, [receiver])
         if receiver.element and method.name in mixed_operations.METHODS:
             mixed_operations.note_mixed(run, method.name, [receiver, *call.values], call.node)
         if method.name == "copy_" and call.values:

@@ -31,7 +31,7 @@ from fsdplint.interpreter.values import (
     constant,
     gathers,
 )
-from fsdplint.trace import Seeded, WeightsSet
+from fsdplint.trace import Seeded, WeightsDrawn, WeightsSet
 
 # Unknown functions that may seed the generator, or synchronize the weights of the ranks.
 SEEDS = re.compile(r"seed|rng|(?<!use_)determinis", re.I)
@@ -201,6 +201,26 @@ def note_weights_set(
             of_shard=of_shard,
             summoned=gathers(run.contexts),
         )
+
+
+def note_weights_drawn(run: Run, node: cst.CSTNode, values: list[Value]) -> None:
+    """Record that the parameters among the values have new random values, if that matters."""
+    if not _draws_matter(run):
+        return
+    modules = tuple(one.id for value in values for one in _owners(value))
+    if modules and all(map(is_parameter_itself, values)):
+        run.emit(WeightsDrawn, node, modules=modules, extent=extent_of(run, values))
+
+
+def note_reset(run: Run, node: cst.CSTNode, module: ModuleValue) -> None:
+    """Record `layer.reset_parameters()`, which draws the own parameters of a layer anew."""
+    if _draws_matter(run):
+        run.emit(WeightsDrawn, node, modules=(module.id,), extent="own")
+
+
+def _draws_matter(run: Run) -> bool:
+    """Whether only some ranks draw, or have drawn before."""
+    return run.ranks().partial or any(True for _ in run.trace.of(WeightsDrawn))
 
 
 def extent_of(run: Run, values: list[Value]) -> str:

@@ -7,7 +7,7 @@ import re
 
 from fsdplint.interpreter import gathered_rows, meta_device
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.models.randomness import note_weights_set
+from fsdplint.interpreter.models.randomness import note_weights_drawn, note_weights_set
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_numbers import own_numbers
@@ -54,8 +54,9 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
             scaled = value.scaled or name in ("torch.mul", "torch.multiply")
             return TensorValue(value.source, value.modules, scaled=scaled)
         if isinstance(value, ParametersOf):
-            if name.startswith("torch.nn.init.") and _FIXED.search(name):
-                note_weights_set(run, call.node, [value])
+            if name.startswith("torch.nn.init."):
+                note = note_weights_set if _FIXED.search(name) else note_weights_drawn
+                note(run, call.node, [value])
             return derived(take_parameters(run, value, element=True))
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")

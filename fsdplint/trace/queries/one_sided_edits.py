@@ -14,13 +14,16 @@ from fsdplint.trace import (
     Sharded,
     StateLoaded,
     Trace,
+    WeightsDrawn,
     WeightsSet,
 )
 from fsdplint.trace.groups import Groups, sharded_by
 from fsdplint.trace.queries.one_sided_steps import deciding_test
 
+_Edit = WeightsSet | WeightsDrawn | ShardCopySet
 
-def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[WeightsSet | ShardCopySet, str]]:
+
+def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[_Edit, str]]:
     """The changes of sharded parameters, and of copies of them, that some rank leaves out.
 
     Each comes with a unit of the parameters. Each rank changes its own parts, so that the others
@@ -29,23 +32,29 @@ def edits_of_some_ranks(trace: Trace) -> Iterator[tuple[WeightsSet | ShardCopySe
     if any(end != "ok" for end in trace.ends.values()):
         return
     groups = Groups(trace)
-    for event in trace.of(WeightsSet, ShardCopySet):
-        if not isinstance(event, WeightsSet | ShardCopySet) or not _may_be_one_sided(event):
+    for event in trace.of(WeightsSet, WeightsDrawn, ShardCopySet):
+        if not isinstance(event, _Edit) or not _may_be_one_sided(event):
             continue
-        unit = _unit(groups, event) if isinstance(event, WeightsSet) else _owner(groups, event)
+        unit = _owner(groups, event) if isinstance(event, ShardCopySet) else _unit(groups, event)
         if unit is None or not _is_one_sided(trace, event):
             continue
         if not _is_replaced(trace, event):
             yield event, unit
 
 
-def _may_be_one_sided(event: WeightsSet | ShardCopySet) -> bool:
+def _may_be_one_sided(event: _Edit) -> bool:
     if not event.ranks.partial or event.callbacks:
         return False
-    if isinstance(event, WeightsSet):
-        if event.same_values or event.summoned or not (event.in_place and event.extent):
-            return False
+    if isinstance(event, WeightsSet) and (event.same_values or event.summoned):
+        return False
+    if not isinstance(event, ShardCopySet) and not _is_certain(event):
+        return False
     return not any(guard.of_tensor or guard.asserted for guard in event.guards)
+
+
+def _is_certain(event: WeightsSet | WeightsDrawn) -> bool:
+    """Whether it certainly changes the parameters themselves, and which ones is known."""
+    return bool(event.extent) and not (isinstance(event, WeightsSet) and not event.in_place)
 
 
 def _owner(groups: Groups, event: ShardCopySet) -> str | None:
@@ -53,7 +62,7 @@ def _owner(groups: Groups, event: ShardCopySet) -> str | None:
     return next((groups.owner(one, event) or one for one in event.modules), None)
 
 
-def _unit(groups: Groups, event: WeightsSet) -> str | None:
+def _unit(groups: Groups, event: WeightsSet | WeightsDrawn) -> str | None:
     """The module that all ranks have sharded, with all of the parameters; None if unknown."""
     trace = groups.trace
     owners = [groups.owner(module, event) for module in event.modules]
@@ -70,7 +79,12 @@ def _unit(groups: Groups, event: WeightsSet) -> str | None:
     return None if gathered and gathered[-1].gathered else owners[0]
 
 
-def _is_one_sided(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
+def _kinds(event: _Edit) -> tuple[type[_Edit], ...]:
+    """The kinds of events by which other ranks may change the same tensors."""
+    return (ShardCopySet,) if isinstance(event, ShardCopySet) else (WeightsSet, WeightsDrawn)
+
+
+def _is_one_sided(trace: Trace, event: _Edit) -> bool:
     """Whether the other ranks certainly make no such change."""
     if not trace.ends and (deciding_test(event) is None or event.ranks is Ranks.SOME):
         return False
@@ -79,15 +93,16 @@ def _is_one_sided(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
         other.ranks.partial
         and (other.ranks is not event.ranks or other.took_part != event.took_part)
         and (not other.modules or not family.isdisjoint(other.modules))
-        for other in trace.of(type(event))
+        for other in trace.of(*_kinds(event))
     )
 
 
-def _is_replaced(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
+def _is_replaced(trace: Trace, event: _Edit) -> bool:
     """Whether the other ranks may get the values later, or before the model is called again."""
     family = {one for module in event.modules for one in trace.family(module)}
     for other in trace.events[event.index + 1 :]:
-        if isinstance(event, WeightsSet) and isinstance(other, Called) and other.module in family:
+        called = isinstance(other, Called) and other.module in family
+        if called and not isinstance(event, ShardCopySet):
             return False
         if _gives_values(other, family):
             return True
@@ -97,6 +112,6 @@ def _is_replaced(trace: Trace, event: WeightsSet | ShardCopySet) -> bool:
 def _gives_values(event: Event, family: set[str]) -> bool:
     if isinstance(event, Collective):
         return "broadcast" in event.api or "scatter" in event.api
-    if isinstance(event, WeightsSet):
+    if isinstance(event, WeightsSet | WeightsDrawn):
         return not event.ranks.partial and not family.isdisjoint(event.modules)
     return isinstance(event, StateLoaded) and event.into in family

@@ -16,6 +16,7 @@ from fsdplint.trace import (
     Sharded,
     StateLoaded,
     Trace,
+    WeightsDrawn,
     WeightsSet,
     Wrapped,
 )
@@ -28,6 +29,8 @@ from fsdplint.trace.queries.initial_weights import (
     sharded_roots,
     were_equal,
 )
+
+_CHANGES = (WeightsSet, WeightsDrawn)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
     """The last event before the sharding that gives one rank the weights; None if others may also
     get them."""
     found: Event | None = None
-    for event in trace.before(sharded, StateLoaded, WeightsSet, ModuleBuilt):
+    for event in trace.before(sharded, StateLoaded, WeightsSet, WeightsDrawn, ModuleBuilt):
         if isinstance(event, WeightsSet) and not event.modules:
             return None  # of any module
         on_others = side(event) in (Ranks.OTHERS, Ranks.SOME)
@@ -80,7 +83,7 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
             continue
         if on_others and isinstance(event, ModuleBuilt) and event.random_weights is not False:
             continue
-        if side(event) is Ranks.ALL and isinstance(event, WeightsSet) and _is_apart(found, event):
+        if side(event) is Ranks.ALL and isinstance(event, _CHANGES) and _is_apart(found, event):
             continue
         if side(event) is not Ranks.ONE or event.callbacks or _varies(event):
             return None
@@ -89,15 +92,15 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
     return found
 
 
-def _is_apart(found: Event | None, event: WeightsSet) -> bool:
+def _is_apart(found: Event | None, event: WeightsSet | WeightsDrawn) -> bool:
     """Whether a change on all ranks leaves what one rank alone has set before, if it has."""
     return found is None or (
-        isinstance(found, WeightsSet) and set(found.modules).isdisjoint(event.modules)
+        isinstance(found, _CHANGES) and set(found.modules).isdisjoint(event.modules)
     )
 
 
 def _gives_weights(event: Event, family: set[str]) -> bool:
-    """Whether an event gives a module of a family weights that are no random ones."""
+    """Whether an event gives a module of a family other weights than its constructor did."""
     if isinstance(event, StateLoaded):
         return event.into in family
     if isinstance(event, ModuleBuilt):
@@ -106,7 +109,9 @@ def _gives_weights(event: Event, family: set[str]) -> bool:
 
 
 def _may_set_weights(event: Event, family: set[str]) -> bool:
-    if not isinstance(event, WeightsSet) or event.same_values:
+    if not isinstance(event, _CHANGES):
+        return False
+    if isinstance(event, WeightsSet) and event.same_values:
         return False
     return not event.modules or not family.isdisjoint(event.modules)
 
@@ -156,7 +161,7 @@ def _reaches_others(
     """Whether the other ranks may get the weights between their source and the first backward."""
     if any(may_synchronize(one) for one in (sharded, *_inner_wrappers(trace, sharded))):
         return True
-    changed = source.modules if isinstance(source, WeightsSet) else family
+    changed = source.modules if isinstance(source, _CHANGES) else family
     for event in trace.events[source.index + 1 :]:
         if isinstance(event, BackwardRun):
             return False

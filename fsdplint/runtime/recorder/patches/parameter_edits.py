@@ -11,10 +11,17 @@ from fsdplint.runtime.recorder.layouts import groups_of
 from fsdplint.runtime.recorder.patching import argument
 from fsdplint.runtime.recorder.recording import current
 from fsdplint.runtime.recorder.values import local_address
-from fsdplint.trace import AliasAveraged, CopiedToItself, ShardCopySet, WeightsSet
+from fsdplint.trace import (
+    AliasAveraged,
+    CopiedToItself,
+    ShardCopySet,
+    WeightsDrawn,
+    WeightsSet,
+)
 
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
+_RANDOM = ("normal_", "uniform_", "trunc_normal_", "bernoulli_", "exponential_")
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
 
 
@@ -26,6 +33,9 @@ def install() -> None:
 
     for name in _METHODS:
         watcher = patching.add_watcher(getattr(torch.Tensor, name), _record)
+        setattr(torch.Tensor, name, watcher)
+    for name in filter(functools.partial(hasattr, torch.Tensor), _RANDOM):
+        watcher = patching.add_watcher(getattr(torch.Tensor, name), _record_drawn)
         setattr(torch.Tensor, name, watcher)
     for name in _FUNCTIONS:
         patching.watch_function(torch, f"_foreach_{name}", _record)
@@ -63,6 +73,16 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         with_sharded=takes_shard,
         of_shard=of_shard,
     )
+
+
+def _record_drawn(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Record new random values of a parameter that `fully_shard` has sharded."""
+    target = argument(args, kwargs, 0, "self")
+    if hasattr(target, "placements") and _is_on_all_ranks(target):
+        owner = _sharded_owner(target)
+        module = current().objects.module(owner) if owner is not None else ""
+        if module and _is_new(frame, module):
+            current().recorder.event(WeightsDrawn, frame, modules=(module,), extent="own")
 
 
 def _record_copy(frame: FrameType, operands: list[Any]) -> None:
