@@ -51,6 +51,7 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
     """Join `one`, the value on the ranks where the test holds, with `two` of the other ranks."""
     one = one if one is not None else Const(None)
     two = two if two is not None else Const(None)
+    one, two = _as_number(one, two), _as_number(two, one)
     joined = _join_tuples(one, two, partial(join_by_rank, test))
     if joined is not None:
         return joined
@@ -75,6 +76,13 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
         return one
     distinct = is_distinct(one) and is_distinct(two)
     return RankChoice(test=test, one=one, two=two, by_rank=True, distinct=distinct)
+
+
+def _as_number(value: Value, other: Value) -> Value:
+    """A value that is unknown if it is an entry of a state in the place of a number."""
+    entry = isinstance(value, StateValue) and value.tensor
+    number = isinstance(other, Const) and type(other.value) in (int, float)
+    return Unknown() if entry and number else value
 
 
 def _join_tuples(one: Value, two: Value, join: Callable[[Value, Value], Value]) -> Value | None:

@@ -124,3 +124,37 @@ def test_the_loop_over_the_loader_of_one_rank_ends(tmp_path: Path) -> None:
         """
     found = events(program(tmp_path, body, header=HEAD), Collective)
     assert [event.ranks for event in found] == [Ranks.ALL]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "begin = 0\nif rank == 0:\n    begin = 1\nused = range(begin, 3)",
+        "begin = 0\nif rank == 0:\n    begin = torch.load('state')['epoch']\nused = range(begin, 3)",
+        "import json\nbegin = 0\nif rank == 0:\n    begin = json.load(open('state'))['step'] + 1\n"
+        "used = range(begin, 3)",
+        "def resumed():\n    if rank != 0:\n        return 0\n    return torch.load('state')['step']\n"
+        "begin = resumed()\nused = range(begin, 3)",
+    ],
+)
+def test_a_later_begin_of_one_rank(tmp_path: Path, choice: str) -> None:
+    found = forwards(tmp_path, f"{choice}\nfor batch in used:\n    model(data)\n")
+    assert found[0] is Ranks.ALL
+    assert found[-1] is Ranks.OTHERS
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "begin = 0\nif rank == 0:\n    begin = torch.load('state')['epoch']\n"
+        "sent = [begin]\ndist.broadcast_object_list(sent, src=0)\nused = range(sent[0], 3)",
+        "begin = torch.zeros((), dtype=torch.long)\nif rank == 0:\n    begin.fill_(2)\n"
+        "dist.broadcast(begin, src=0)\nused = range(begin.item(), 3)",
+        "begin = 1 if rank == 0 else 1\nused = range(begin, 3)",
+        "begin = torch.load('state')['epoch']\nused = range(begin, 3)",
+        "begin = rank\nused = range(begin, 8, dist.get_world_size())",
+    ],
+)
+def test_a_begin_of_all_ranks(tmp_path: Path, choice: str) -> None:
+    found = forwards(tmp_path, f"{choice}\nfor batch in used:\n    model(data)\n")
+    assert set(found) == {Ranks.ALL}
