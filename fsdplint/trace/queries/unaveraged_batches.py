@@ -87,9 +87,10 @@ def _may_reduce_gradients(trace: Trace) -> bool:
 
 
 def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | None:
-    """The shardings, and the dimensions of their mesh over which no sharding goes.
+    """The shardings over the fewest dimensions, and the dimensions of the mesh that they leave out.
 
-    None if the shardings use several meshes, or these dimensions may have a single rank.
+    None if the shardings use several meshes, if the mesh has no such dimensions, or if these may
+    have a single rank.
     """
     shards = list(trace.of(Sharded))
     meshes = {one.whole_mesh for one in shards}
@@ -100,7 +101,8 @@ def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | N
     mesh = first(one for one in trace.of(MeshBuilt) if one.mesh == shards[0].whole_mesh)
     if mesh is None or len(mesh.shape) != len(mesh.dim_names) or len(list(trace.of(MeshBuilt))) > 1:
         return None
-    used = {name for one in shards for name in one.dims}
+    used = set(min((one.dims for one in shards), key=len))
+    shards = [one for one in shards if used == set(one.dims)]
     sizes = dict(zip(mesh.dim_names, mesh.shape, strict=True))
     rest = tuple(name for name in sizes if name not in used)
     if not used <= sizes.keys() or not rest or any(sizes[name] == 1 for name in rest):
