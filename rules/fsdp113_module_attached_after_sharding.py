@@ -11,6 +11,7 @@ from fsdplint.trace import (
     Called,
     ModuleAttached,
     OptimizerBuilt,
+    ParameterAttached,
     Sharded,
     Site,
     Trace,
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 
 
 class ModuleAttachedAfterSharding(Rule):
-    """A new trainable module is put into a model that is sharded already.
+    """A new trainable module or parameter is put into a model that is sharded already.
 
     ## What it does
     Finds submodules with parameters that are put into a sharded module (a new head, LoRA layers in
     place of linear layers), are not sharded themselves, and are trained by an optimizer that is built
     later. This holds for FSDP1 and FSDP2.
+
+    Also finds a new `nn.Parameter` of a plain tensor in a sharded module.
 
     A new module is fine if it is frozen or gets its own `fully_shard`, or if the program reduces its
     gradients itself.
@@ -67,9 +70,10 @@ class ModuleAttachedAfterSharding(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         attached = list(trace.of(ModuleAttached))
-        if not attached or not trace.complete:
+        if not trace.complete:
             return
         groups = Groups(trace)
+        yield from self._parameters(trace, groups)
         seen: set[Site] = set()
         for event in attached:
             shard = enclosing_shard(groups, event)
@@ -80,6 +84,24 @@ class ModuleAttachedAfterSharding(Rule):
             if built is not None and not reduced_by_hand(trace, new):
                 seen.add(event.site)
                 yield self._finding(groups, event, shard, built)
+
+    def _parameters(self, trace: Trace, groups: Groups) -> Iterator[Finding]:
+        seen: set[Site] = set()
+        for event in trace.of(ParameterAttached):
+            shard = enclosing_shard(groups, event)
+            if event.site in seen or event.ranks.partial or shard is None:
+                continue
+            built = training_optimizer(trace, event, {event.module})
+            if built is not None and not reduced_by_hand(trace, {event.module}):
+                seen.add(event.site)
+                api = "fully_shard" if isinstance(shard, Sharded) else "FSDP"
+                yield self.finding(
+                    event,
+                    f"the parameter `{event.name}` is put into a module that `{api}` has sharded already: "
+                    "its gradient is not reduced over the ranks",
+                    help=f"Make it in the constructor of the module, before `{api}` is applied.",
+                    because=[(shard, "sharded here"), (built, "trained by this optimizer")],
+                )
 
     def _finding(
         self, groups: Groups, event: ModuleAttached, shard: Shard, built: OptimizerBuilt

@@ -29,8 +29,9 @@ from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import unpack
 from fsdplint.interpreter.merging import decisive, join_values, matters
 from fsdplint.interpreter.models.module_paths import list_of_names, split_path
+from fsdplint.interpreter.module_elements import set_element
 from fsdplint.interpreter.module_tree import note_keys
-from fsdplint.interpreter.modules import as_module, note_tie, set_element, set_module_attribute
+from fsdplint.interpreter.modules import as_module, note_tie, set_module_attribute
 from fsdplint.interpreter.one_rank_dicts import note_entries
 from fsdplint.interpreter.optimizers import lose_optimizer, note_group_change
 from fsdplint.interpreter.own_dicts import as_dict, sets_entry

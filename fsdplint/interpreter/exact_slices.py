@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fsdplint.interpreter.modules import stands_for_several
+from fsdplint.interpreter.module_elements import stands_for_several
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, ModuleValue, Sequence, Value
 

@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from fsdplint.interpreter import meta_device, training_modes
+from fsdplint.interpreter.attached_parts import attach_module, note_plain_parameter
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import doubt_if_given, note_construction
 from fsdplint.interpreter.functions import call_function
@@ -42,7 +43,6 @@ from fsdplint.trace import (
     Called,
     GuardKind,
     Module,
-    ModuleAttached,
     ModuleBuilt,
     ParametersTied,
     Replicated,
@@ -222,25 +222,6 @@ def assume_sharding(run: Run, module: ModuleValue, sharding: Sharding) -> bool:
     return True
 
 
-def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:
-    """Record that a module that is sharded already gets a submodule."""
-    if not isinstance(child, ModuleValue):
-        return
-    run.structure += 1
-    sharded = [
-        value.id
-        for value in run.objects.values()
-        if isinstance(value, ModuleValue) and (value.sharded or value.wrapper == "fsdp1")
-    ]
-    covered = set(run.trace.submodules(*sharded))
-    if parent.id not in covered:
-        return
-    new = [part for part in run.trace.submodules(child.id) if part not in covered]
-    new = [part for part in new if run.trace.modules[part].own_parameters]
-    if new:
-        run.emit(ModuleAttached, run.executing, module=parent.id, new=tuple(new))
-
-
 def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value) -> None:
     value = run.settle(value)
     if module.wrapper and module.inner is not None and name in module.inner.attributes:
@@ -261,6 +242,7 @@ def set_module_attribute(run: Run, module: ModuleValue, name: str, value: Value)
         doubt_if_given(run, module, value.modules)
     elif is_new_parameter(value):
         note_new_parameter(run, module, value.get("requires_grad"))
+        note_plain_parameter(run, module, name, value)
     elif isinstance(value, Unknown) and may_be_module(value.library, value.origin):
         info.children_known = False
     elif name in info.children and is_none(value):
@@ -344,7 +326,7 @@ def fill_container(run: Run, module: ModuleValue, items: Value | None) -> None:
     info = run.trace.modules[module.id]
     if isinstance(items, Dict):
         for key, value in items.items.items():
-            set_element(run, module, Const(key), value)
+            put_element(run, module, key, value)
         elements = [run.settle(value) for value in items.items.values()]
         made = [one for one in elements if isinstance(one, ModuleValue)]
         # A comprehension gives elements with unknown keys, and no others.
@@ -384,36 +366,14 @@ def append_element(run: Run, module: ModuleValue, item: Value, *, repeated: bool
     add_child(run, module, key, child)
 
 
-def set_element(run: Run, module: ModuleValue, key: Value, value: Value) -> None:
-    """`module[key] = value`. With an unknown key, the value replaces the element it wraps."""
+def put_element(run: Run, module: ModuleValue, name: object, value: Value) -> None:
+    """Put a module into another one under a name."""
     value = run.settle(value)
-    if not isinstance(value, ModuleValue):
-        return
-    attach_module(run, module, value)
-    children = run.trace.modules[module.id].children
-    if isinstance(key, Const) and isinstance(key.value, str):
-        module.attributes[key.value] = value
-        add_child(run, module, key.value, value)
-        return
-    replaced = value.inner if value.inner is not None else None
-    items = module.elements.items if module.elements is not None else []
-    for number, item in enumerate(items):
-        known = isinstance(key, Const) and key.value in {number, number - len(items)}
-        if known or (not isinstance(key, Const) and (item is replaced or len(items) == 1)):
-            items[number] = value
-            if known and str(number) in children:
-                children[str(number)] = value.id
-    for name, child in list(children.items()):
-        if replaced is not None and child == replaced.id:
-            children[name] = value.id
-    if value.id not in children.values() and not items:
-        add_child(run, module, "*", value)
-
-
-def stands_for_several(run: Run, value: Sequence | Dict) -> bool:
-    """Whether an element of a list stands for several modules."""
-    items = value.items if isinstance(value, Sequence) else value.items.values()
-    return any(isinstance(i, ModuleValue) and run.trace.modules[i.id].repeated for i in items)
+    if isinstance(value, ModuleValue):
+        attach_module(run, module, value)
+        if isinstance(name, str):
+            module.attributes[name] = value
+            add_child(run, module, name, value)
 
 
 def hidden_child(run: Run, module: ModuleValue) -> Value:

@@ -34,6 +34,14 @@ def note_new(run: Run, name: str, call: Call, result: Value) -> None:
             run.plain_tensors.add(result)
 
 
+def is_new_tensor(run: Run, value: Value) -> bool:
+    """Whether a value is certainly a plain tensor that the program has made of numbers."""
+    if value in run.plain_tensors:
+        return True
+    library = value.library if isinstance(value, Unknown) else ""
+    return library in {f"torch.{name}" for name in (*_NEW, "full", "tensor")}
+
+
 def _has_elements(run: Run, call: Call) -> bool:
     """Whether a new tensor certainly has more than one element."""
     if not call.args or not isinstance(call.node, cst.Call):

@@ -68,6 +68,15 @@ class ModuleAttached(Event):
 
 
 @event
+class ParameterAttached(Event):
+    """A trainable parameter, certainly a plain tensor, was added to a module that is sharded."""
+
+    kind: ClassVar[str] = "parameter-attached"
+    module: str = reference(distinct=True)
+    name: str = distinct()
+
+
+@event
 class ModuleCopied(Event):
     """copy.deepcopy of a module, or a copy that a library makes (AveragedModel)."""
 

@@ -21,8 +21,9 @@ from fsdplint.interpreter.module_attributes import (
     has_member,
     lacks_attribute,
 )
+from fsdplint.interpreter.module_elements import set_element
 from fsdplint.interpreter.module_tree import note_whole_parameters
-from fsdplint.interpreter.modules import hidden_child, set_element
+from fsdplint.interpreter.modules import hidden_child
 from fsdplint.interpreter.parameter_marks import read_mark
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings import override_attributes

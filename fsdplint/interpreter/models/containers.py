@@ -20,8 +20,8 @@ from fsdplint.interpreter.library_classes import is_module_class
 from fsdplint.interpreter.list_lengths import length_of
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.module_counts import count
+from fsdplint.interpreter.module_elements import stands_for_several
 from fsdplint.interpreter.module_tree import note_keys
-from fsdplint.interpreter.modules import stands_for_several
 from fsdplint.interpreter.one_rank_dicts import (
     add_entries,
     begin_dict,

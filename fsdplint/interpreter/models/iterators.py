@@ -18,7 +18,7 @@ from fsdplint.interpreter.losses import is_output
 from fsdplint.interpreter.merging import matters
 from fsdplint.interpreter.models.data import begin_by_iter, loader_in
 from fsdplint.interpreter.models.registry import function
-from fsdplint.interpreter.modules import stands_for_several
+from fsdplint.interpreter.module_elements import stands_for_several
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.own_numbers import own_numbers

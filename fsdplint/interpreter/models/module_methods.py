@@ -8,6 +8,7 @@ import libcst as cst
 
 from fsdplint.interpreter import meta_device, uninitialized, unset_buffers
 from fsdplint.interpreter.assignment import assign_attribute
+from fsdplint.interpreter.attached_parts import attach_module
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.elements import parameter_by_name
 from fsdplint.interpreter.frames import Call
@@ -24,13 +25,12 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models.module_paths import module_at, split_path
 from fsdplint.interpreter.models.registry import method
 from fsdplint.interpreter.module_attributes import element_of
+from fsdplint.interpreter.module_elements import set_element
 from fsdplint.interpreter.module_tree import add_child, child_values
 from fsdplint.interpreter.modules import (
     append_element,
     as_module,
-    attach_module,
     note_new_parameter,
-    set_element,
     set_module_attribute,
     submodule_values,
 )

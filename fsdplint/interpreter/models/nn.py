@@ -22,6 +22,7 @@ from fsdplint.interpreter.modules import (
     set_module_attribute,
 )
 from fsdplint.interpreter.parameter_sizes import note_data, note_layer
+from fsdplint.interpreter.plain_tensors import is_new_tensor
 from fsdplint.interpreter.precisions import dtype_of_new
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.scalars import is_dimensionless
@@ -51,8 +52,11 @@ def torch_class(run: Run, name: str, call: Call) -> Value:
     if last in {"Parameter", "Buffer", "UninitializedParameter"}:
         flag = call.arg(1, "requires_grad") if last == "Parameter" else None
         given = {"requires_grad": flag} if flag is not None else {}
+        data = call.arg(0, "data")
+        if data is not None and is_new_tensor(run, run.settle(data)):
+            given["plain"] = Const(True)
         made = LibraryObject(name, _scalar_data(run, call) | given | call.kwargs)
-        note_data(run, made, call.arg(0, "data"))
+        note_data(run, made, data)
         return made
     return _library_module(run, last, call)
 

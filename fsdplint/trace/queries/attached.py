@@ -9,6 +9,7 @@ from fsdplint.trace import (
     ModuleAttached,
     OptimizerBuilt,
     OptimizerStepped,
+    ParameterAttached,
     RequiresGradSet,
     Trace,
     first,
@@ -20,7 +21,7 @@ def _sharded_modules(trace: Trace, shard: Shard) -> set[str]:
     return {part for module in sharded_by(shard) for part in trace.submodules(module)}
 
 
-def enclosing_shard(groups: Groups, event: ModuleAttached) -> Shard | None:
+def enclosing_shard(groups: Groups, event: ModuleAttached | ParameterAttached) -> Shard | None:
     """What sharded the module, or the nearest one around it, before something was put into it."""
     shards = shard_events(groups.trace, before=event)
     for module in (event.module, *groups.ancestors(event.module)):
@@ -65,7 +66,7 @@ def _is_setting(trace: Trace, event: ModuleAttached, part: str) -> bool:
 
 
 def training_optimizer(
-    trace: Trace, event: ModuleAttached, parts: set[str]
+    trace: Trace, event: ModuleAttached | ParameterAttached, parts: set[str]
 ) -> OptimizerBuilt | None:
     """An optimizer that holds and steps one of the modules."""
     for built in trace.after(event, OptimizerBuilt):

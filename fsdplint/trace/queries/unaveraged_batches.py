@@ -101,7 +101,7 @@ def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | N
     mesh = first(one for one in trace.of(MeshBuilt) if one.mesh == shards[0].whole_mesh)
     if mesh is None or len(mesh.shape) != len(mesh.dim_names) or len(list(trace.of(MeshBuilt))) > 1:
         return None
-    used = set(min((one.dims for one in shards), key=len))
+    used = min((set(one.dims) for one in shards), key=len)
     shards = [one for one in shards if used == set(one.dims)]
     sizes = dict(zip(mesh.dim_names, mesh.shape, strict=True))
     rest = tuple(name for name in sizes if name not in used)

@@ -20,6 +20,7 @@ from fsdplint.trace import (
     ModuleAttached,
     ModuleCopied,
     ModuleMoved,
+    ParameterAttached,
     ParametersTied,
 )
 
@@ -85,6 +86,7 @@ def _watch_building(cls: Any) -> None:
         if watching:
             try:
                 _record_tie(self, name, param, sys._getframe(1))
+                _record_parameter(self, name, param, sys._getframe(1))
             except Exception:
                 recording.recorder.record_error()
         original_register(self, name, param)
@@ -117,11 +119,27 @@ def _record_attachment(module: Any, name: str, child: Any) -> None:
         recording.recorder.record_error()
 
 
+def _sharded_parts() -> set[int]:
+    """The identities of the modules that are sharded, themselves or with a module around them."""
+    return {id(part) for root, _ in current().objects.sharded.items() for part in root.modules()}
+
+
+def _record_parameter(module: Any, name: str, param: Any, frame: FrameType | None) -> None:
+    """Record that a sharded module gets a parameter that is a plain tensor."""
+    if param is None or not param.requires_grad or hasattr(param, "placements"):
+        return
+    if frame is not None and frame.f_code.co_name == "__setattr__":  # of nn.Module
+        frame = frame.f_back
+    if frame is None or not is_direct(frame) or id(module) not in _sharded_parts():
+        return
+    recording = current()
+    name_of_module = recording.objects.module(module)
+    recording.recorder.event(ParameterAttached, frame, module=name_of_module, name=name)
+
+
 def _write_attachment(module: Any, child: Any, frame: FrameType | None) -> None:
     recording = current()
-    sharded_parts = {
-        id(part) for root, _ in recording.objects.sharded.items() for part in root.modules()
-    }
+    sharded_parts = _sharded_parts()
     if id(module) not in sharded_parts:
         return
     new = [part for part in child.modules() if id(part) not in sharded_parts and part._parameters]
