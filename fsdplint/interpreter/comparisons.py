@@ -13,6 +13,7 @@ from fsdplint.interpreter import amounts, own_quotients, same_noise
 from fsdplint.interpreter.choices import certainly_lacks, is_empty_registry
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
+from fsdplint.interpreter.option_texts import as_number
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
 from fsdplint.interpreter.position_tests import changing_loop
@@ -112,7 +113,7 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         local = derive_rank_local(left, *rights) if ordered else None
         return Unknown(origin=run.text(node), varying=varying, rank_local=local)
     op = node.comparisons[0].operator
-    right = rights[0]
+    left, right = as_number(left), as_number(rights[0])
     if isinstance(op, cst.In | cst.NotIn) and isinstance(right, Instance):
         answer = _own_membership(run, node, left, right)
         if answer is not None:

@@ -20,15 +20,21 @@ from fsdplint.interpreter.values import (
 PRECISION = "torch.distributed.fsdp.MixedPrecision"
 OFFLOAD = "torch.distributed.fsdp.CPUOffload"
 INFINITE = float("inf")  # the bound of a clipping that clips nothing
-_INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf"})
+_INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf", "torch._six.inf"})
+
+
+def as_number(value: Value) -> Value:
+    """The number that a name of a library stands for, else the value itself."""
+    infinite = isinstance(value, Symbol) and value.name in _INFINITE
+    return Const(INFINITE) if infinite else value
 
 
 def bound(run: Run, value: Value | None) -> object:
     """The bound of a clipping: see `option`. The origin of a setting of the program's users, which
     is an argument of the command line, an attribute, an entry of a file or a variable of the
     environment."""
-    named = isinstance(value, Symbol) and value.name in _INFINITE
-    if named or default_number(run, value) == INFINITE:
+    value = None if value is None else as_number(value)
+    if default_number(run, value) == INFINITE:
         return INFINITE  # it measures, unless the user asks for more
     if isinstance(value, Unknown) and not value.is_default:
         if is_setting(value):

@@ -36,6 +36,12 @@ TESTS = {
     "isinstance(Plain, (tuple, list))": {False},
     "isinstance(nn.Linear(2, 2), dict)": {False},
     "isinstance(read(), dict)": BOTH,
+    "isinstance(nn.Linear(2, 2).parameters(), torch.Tensor)": {False},
+    "isinstance([1], (torch.Tensor, nn.Parameter))": {False},
+    "isinstance(read(), torch.Tensor)": BOTH,
+    "2.0 == torch.inf": {False},
+    "math.inf != float('inf')": {False},
+    "torch.inf > 3": {True},
 }
 
 
@@ -43,7 +49,7 @@ TESTS = {
 def test_types_of_python_are_known(test: str, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text(
-        "import abc\nimport collections.abc\nimport dataclasses\nimport enum\nimport typing\nimport omegaconf\nfrom torch import nn\n"
+        "import abc\nimport collections.abc\nimport dataclasses\nimport enum\nimport math\nimport torch\nimport typing\nimport omegaconf\nfrom torch import nn\n"
         "from torch.distributed.fsdp import fully_shard\nfrom data import Base, read\n"
         "class Plain:\n    pass\n"
         "class Pair(typing.NamedTuple):\n    x: int = 0\n"

@@ -91,6 +91,8 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         return Const(True)
     if tensors.is_plain(value) and kinds_of_dtensor and all(kinds_of_dtensor):
         return Const(False)
+    if _is_collection(value) and wanted and all(map(_is_tensor, wanted)):
+        return Const(False)
     if isinstance(value, StateValue | TensorValue) or (
         isinstance(value, ParametersOf) and value.element
     ):
@@ -110,6 +112,15 @@ def _is_unnamed_part(value: ModuleValue) -> bool:
     )
 
 
+def _is_collection(value: Value) -> bool:
+    """Whether a value is a list or iterator, and no tensor: `[...]`, `model.parameters()`."""
+    return isinstance(value, Sequence) or (isinstance(value, ParametersOf) and not value.element)
+
+
+def _is_tensor(kind: Value) -> bool:
+    return isinstance(kind, Symbol) and kind.name in _TENSORS
+
+
 def _is_list(kind: Value) -> bool:
     """Whether a class has lists as objects, and no dicts."""
     return isinstance(kind, Symbol) and kind.name in ("builtins.list", *CONFIG_LISTS)
@@ -124,6 +135,7 @@ def _derives(value: Class, wanted: Iterable[Value]) -> bool | None:
     return False if known else None
 
 
+_TENSORS = {"torch.Tensor", "torch.nn.Parameter", "torch.nn.parameter.Parameter"}
 DTENSOR = {"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"}
 
 
