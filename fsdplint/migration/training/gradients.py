@@ -19,6 +19,7 @@ from fsdplint.migration.constructor.ignored_values import is_ignored, may_ignore
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
 from fsdplint.migration.training import gradient_sums
 from fsdplint.migration.training.finite_tests import finite_test, is_truth
+from fsdplint.migration.training.gradient_norms import NORMS, is_in_norm, is_largest
 from fsdplint.migration.training.own_tensors import is_own_tensor
 from fsdplint.migration.training.plain_models import is_never_sharded
 from fsdplint.migration.training.reduced_sums import SAME, SQUARES, is_two
@@ -29,7 +30,6 @@ from fsdplint.syntax.enclosing import ancestors, never_runs
 from fsdplint.syntax.layout import descend
 from fsdplint.syntax.qualified_names import symbols_in
 
-NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"}
 ELEMENTWISE = {"mul_", "div_", "zero_", "fill_", "add_", "sub_", "clamp_", "neg_", "nan_to_num_"}
 IN_PLACE = {"torch.nan_to_num", "torch.nan_to_num_", "torch.clamp_"}  # in place with `out`
 KEPT = {"dtype", "device", "is_sparse", "layout"}  # the same for a part and the whole
@@ -89,12 +89,13 @@ def _keep_parts(
     """
     if any(_is_changed(source, node) for node in _gradients(function)):
         return
+    kept = []
     for node in _gradients(function):
         values = migration.values(node.value)
         found = [v for v in values if isinstance(v, ParametersOf) and v.element]
         if not any(is_fsdp1(m) for v in found for m in v.modules):
             continue
-        if not _is_in_norm(source, node, symbols):
+        if not is_in_norm(source, node, symbols):
             continue
         if node in migration.blocks.local_shard_functions:
             continue
@@ -113,6 +114,24 @@ def _keep_parts(
         migration.blocks.local_shard_functions.add(node)
         migration.step(source, node, PART)
         migration.note(PART_NOTE, source, node, detail=PART_DETAIL, unsafe=True)
+        kept.append(node)
+    if kept and all(is_of_fsdp1(migration.program, node.value) for node in kept):
+        _keep_unreached(migration, source, function, symbols)
+
+
+def _keep_unreached(
+    migration: Migration,
+    source: Source,
+    function: cst.FunctionDef,
+    symbols: dict[cst.CSTNode, str],
+) -> None:
+    """Keep norms of another order, which no call asks for, those of this rank's part."""
+    for node in _gradients(function):
+        if migration.values(node.value) or _harmless(migration, source, node, symbols):
+            continue
+        if is_in_norm(source, node, symbols) or is_largest(source, node):
+            migration.substitute(source, node, f"{migration.text(source, node)}.to_local()")
+            migration.blocks.local_shard_functions.add(node)
 
 
 def _rewrite_finite(
@@ -291,31 +310,6 @@ def _harmless(
     if isinstance(parent, cst.Attribute) and parent.attr.value == "data":
         parent = source.parent(parent)
     return isinstance(parent, cst.Attribute) and parent.attr.value in ELEMENTWISE | KEPT
-
-
-def _is_in_norm(source: Source, node: cst.Attribute, symbols: dict[cst.CSTNode, str]) -> bool:
-    """Whether a gradient is only read for its norm, of any order, or for its square."""
-    current: cst.CSTNode = node
-    while True:
-        parent = source.parent(current)
-        if isinstance(parent, cst.Arg):
-            call = source.parent(parent)
-            return isinstance(call, cst.Call) and symbols.get(call.func, "") in NORMS
-        if isinstance(parent, cst.BinaryOperation):
-            return isinstance(parent.operator, cst.Power) and parent.left is current
-        if not isinstance(parent, cst.Attribute):
-            return False
-        name, call = parent.attr.value, source.parent(parent)
-        if not isinstance(call, cst.Call) or call.func is not parent:
-            if name != "data":
-                return False
-            current = parent
-        elif name == "norm" or name in SQUARES:
-            return True
-        elif name in SAME:
-            current = call
-        else:
-            return False
 
 
 def _is_changed(source: Source, node: cst.Attribute) -> bool:

@@ -12,10 +12,8 @@ import libcst as cst
 from fsdplint.migration.constructor.ignored_values import may_ignore
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.text import atom
-from fsdplint.migration.training.gradients import (
-    NORMS,
-    is_of_fsdp1,
-)
+from fsdplint.migration.training.gradient_norms import NORMS
+from fsdplint.migration.training.gradients import is_of_fsdp1
 from fsdplint.migration.training.reduced_sums import (
     SAME,
     SQUARES,
