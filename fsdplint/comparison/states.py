@@ -101,15 +101,15 @@ def _is_inner(trace: Trace, name: str, event: StateTaken | StateLoaded) -> bool:
 
 
 def _is_untyped(trace: Trace, event: StateTaken | StateLoaded) -> bool:
-    """Whether it takes the state of the module inside of a wrapper, whose type nothing chooses.
+    """Whether it is the state of the module inside of a wrapper, whose type nothing chooses.
 
-    FSDP1 gives the rank's flat part of the root's parameters. The whole state is meant.
+    FSDP1 gives and takes the rank's flat part of the root's parameters. The whole state is meant.
     """
+    name = event.into if isinstance(event, StateLoaded) else event.of
     return (
-        isinstance(event, StateTaken)
-        and event.api == "state_dict"
+        event.api in ("state_dict", "load_state_dict")
         and _kind_at(trace, event) is None
-        and any(one.inner == event.of for one in trace.before(event, Wrapped))
+        and any(one.inner == name for one in trace.before(event, Wrapped))
     )
 
 

@@ -313,7 +313,7 @@ BLOCKED = {
         "does not reach",
     ),
     "the state of the inner module": (
-        'model = FSDP(Net())\nmodel.module.load_state_dict(torch.load("x.pt"))',
+        'model = FSDP(Net())\nmodel.module.load_state_dict(torch.load("x.pt"), assign=True)',
         "rank's flat part",
     ),
     "a copy": (

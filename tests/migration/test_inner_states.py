@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from pathlib import Path
 
@@ -167,6 +168,96 @@ def test_a_state_without_a_type_is_taken_whole(name: str, tmp_path: Path) -> Non
     assert [note.unsafe for note in found.notes if "inside of the wrapper" in note.text] == [True]
 
 
+LOADED = {
+    "by the wrapper": (
+        """
+        model = FSDP(Net())
+        print(model.module.load_state_dict(torch.load("net.pt"), strict=False))
+        """,
+        """
+        model = fully_shard(Net())
+        print(
+            set_model_state_dict(
+                model,
+                torch.load("net.pt"),
+                options=StateDictOptions(full_state_dict=True, strict=False),
+            )
+        )
+        """,
+    ),
+    "by a variable of the module": (
+        """
+        def load(net, optimizer, path):
+            saved = torch.load(path)
+            net.load_state_dict(saved["model"])
+            optimizer.load_state_dict(saved["optimizer"])
+
+
+        def save(net, optimizer, path):
+            saved = {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+            if dist.get_rank() == 0:
+                torch.save(saved, path)
+
+
+        model = FSDP(Net())
+        without = model.module
+        optimizer = torch.optim.AdamW(model.parameters())
+        load(without, optimizer, "old.pt")
+        save(without, optimizer, "new.pt")
+        """,
+        """
+        def load(net, optimizer, path):
+            saved = torch.load(path)
+            set_model_state_dict(
+                net, saved["model"], options=StateDictOptions(full_state_dict=True)
+            )
+            set_optimizer_state_dict(
+                net, optimizer, saved["optimizer"], options=StateDictOptions(full_state_dict=True)
+            )
+
+
+        def save(net, optimizer, path):
+            saved = {
+                "model": get_model_state_dict(
+                    net, options=StateDictOptions(full_state_dict=True)
+                ),
+                "optimizer": get_optimizer_state_dict(
+                    net,
+                    optimizer,
+                    options=StateDictOptions(full_state_dict=True, cpu_offload=True),
+                ),
+            }
+            if dist.get_rank() == 0:
+                torch.save(saved, path)
+
+
+        model = fully_shard(Net())
+        without = model
+        optimizer = torch.optim.AdamW(model.parameters())
+        load(without, optimizer, "old.pt")
+        save(without, optimizer, "new.pt")
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_a_state_without_a_type_is_loaded_whole(name: str, tmp_path: Path) -> None:
+    before, after = map(textwrap.dedent, LOADED[name])
+    found, text = plan(tmp_path, before)
+    assert not found.blockers, [one.reason for one in found.blockers]
+    start = text.index("dist.init_process_group")
+    assert same_code(text[start:].partition("\n")[2], after), text
+    assert [note.unsafe for note in found.notes if "is taken for the whole" in note.text] == [True]
+    path = tmp_path / "train.py"
+    result = fix(Workspace([path], unsafe=True), [rule() for rule in migration_rules()])
+    assert path in result.texts, [one.help for one in result.remaining]
+
+
+def same_code(one: str, other: str) -> bool:
+    return ast.dump(ast.parse(one)) == ast.dump(ast.parse(other))
+
+
 NOT_TAKEN = {
     "after a step on rank 0": """
         model = FSDP(Net())
@@ -182,9 +273,14 @@ NOT_TAKEN = {
         else:
             torch.save(model.module.state_dict(), "net.pt")
         """,
-    "loaded": """
+    "loaded on some ranks": """
         model = FSDP(Net())
-        model.module.load_state_dict(torch.load("net.pt"))
+        if dist.get_rank() == 0:
+            model.module.load_state_dict(torch.load("net.pt"))
+        """,
+    "loaded in place of the parameters": """
+        model = FSDP(Net())
+        model.module.load_state_dict(torch.load("net.pt"), assign=True)
         """,
 }
 

@@ -96,6 +96,8 @@ def _rewrite_untyped_state(
         pretrained.rewrite(migration, source, call)
     elif call in part_states.calls(migration):
         states.rewrite_outside_block(call, kinds.DEFAULT)
+    elif attribute == "load_state_dict":
+        inner_states.rewrite_load(migration, source, call)
     elif attribute == "state_dict" and not inner_states.rewrite(migration, source, call):
         optimizers.rewrite_take(migration, states, call)
 

@@ -292,17 +292,34 @@ def _model_of(
             return None
         if not all(_are_models_of(optimizers, values, modules) for optimizers, values in runs):
             return False
-        wrapped = any(isinstance(model, ModuleValue) and model.id in modules for model in models)
-        return True if wrapped else None
+        ids = {model.id for model in models if isinstance(model, ModuleValue)}
+        return True if ids & wanted else None
 
-    found = [
+    wanted = modules
+    parts = [
         part
         for part in descend(function_around(source, node))
-        if isinstance(part, cst.Name | cst.Attribute) and is_repeatable(part) and is_model(part)
+        if isinstance(part, cst.Name | cst.Attribute) and is_repeatable(part)
     ]
-    if not found:
-        return model_attribute(migration, source, optimizer, is_model)
-    return min(found, key=lambda part: _length(source, part))
+    found = [part for part in parts if is_model(part)]
+    if found:
+        return min(found, key=lambda part: _length(source, part))
+    attribute = model_attribute(migration, source, optimizer, is_model)
+    if attribute is not None:
+        return attribute
+    wanted = _inside(migration, modules)  # FSDP2 wraps nothing: after the migration it is the model
+    found = [part for part in parts if is_model(part)]
+    return min(found, key=lambda part: _length(source, part)) if found else None
+
+
+def _inside(migration: Migration, modules: set[str]) -> set[str]:
+    """The modules that FSDP1's modules wrap."""
+    return {
+        event.inner
+        for trace in migration.program.traces
+        for event in trace.of(Wrapped)
+        if event.module in modules
+    }
 
 
 def _length(source: Source, part: cst.BaseExpression) -> tuple[int, str]:
