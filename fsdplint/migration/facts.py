@@ -61,6 +61,7 @@ class Policies:
         all_stay: whether all policies stay, because an unseen class may give one.
         shared: uses of policies that belong to another library in some configurations.
         shared_names: the names of those policies, by path.
+        keep_ties: the constructor calls whose helper leaves modules that share a weight in the root.
     """
 
     rewritten: dict[cst.CSTNode, Policy] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Policies:
     all_stay: bool = False
     shared: set[cst.CSTNode] = field(default_factory=set)
     shared_names: set[tuple[str, str]] = field(default_factory=set)
+    keep_ties: set[cst.CSTNode] = field(default_factory=set)
 
 
 @dataclass

@@ -9,58 +9,29 @@ from collections.abc import Iterable
 import libcst as cst
 
 from fsdplint.interpreter.values import ModuleValue
+from fsdplint.migration.analysis import tied_weights
 from fsdplint.migration.analysis.gathered import computes, left_gathered
 from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.training import (
-    REQUIRES_GRAD_WHILE_GATHERED,
-    WEIGHTS_PERHAPS_TIED_IN_UNITS,
-    WEIGHTS_TIED_IN_UNITS,
-)
+from fsdplint.migration.blockers.training import REQUIRES_GRAD_WHILE_GATHERED
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.reshard_loop import has_place, reshard_loop
 from fsdplint.migration.text import is_repeatable
 from fsdplint.source.source import NodeSite, Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend, statement_of
-from fsdplint.trace import Called, ParametersTied, RequiresGradSet, Site
+from fsdplint.trace import Called, RequiresGradSet, Site
 
 TITLE = "Reshard before `requires_grad` is set"
 
 
 def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block on weights that modules of different units share or may share: FSDP2 rejects them."""
-    for trace in migration.program.traces:
-        units = Units(trace)
-        for event in trace.of(ParametersTied):
-            blocker = _of_tie(units, event)
-            if blocker is not None and not migration.is_blocked(blocker.node):
-                migration.blockers.append(blocker)
-
-
-def _of_tie(units: Units, event: ParametersTied) -> Blocked | None:
-    """The blocker of two modules that share a weight, unless one unit holds it."""
-    if event.other is None:
-        return None
-    one, other = units.unit(event.module), units.unit(event.other)
-    wrap = units.outermost_wrap(event.module)
-    if (
-        wrap is None
-        or units.outermost_wrap(event.other) is None
-        or (one == other and one is not None)
-    ):
-        return None
-    if one is not None and other is not None:
-        wrap = units.wraps[one]
-    if wrap.index < event.index or not isinstance(wrap.site, NodeSite):
-        return None
-    names = [units.groups.name(x) for x in (event.module, event.other)]
-    shared = {"one": names[0], "other": names[1], "name": event.name}
-    if one is not None and other is not None:
-        reason = WEIGHTS_TIED_IN_UNITS(**shared)
-    else:
-        reason = WEIGHTS_PERHAPS_TIED_IN_UNITS(**shared)
-    return Blocked(wrap.site.source, wrap.site.node, reason)
+    for blocker in tied_weights.obstacles(migration.program):
+        if blocker.node in migration.policies.keep_ties:
+            continue
+        if not migration.is_blocked(blocker.node):
+            migration.blockers.append(blocker)
 
 
 # `requires_grad` of parameters that a forward under no_grad has left gathered ---------------------

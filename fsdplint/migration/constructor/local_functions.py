@@ -38,6 +38,7 @@ def size_helper(
     ignores: bool,
     norms: bool,
     tests: bool = False,
+    ties: bool = False,
 ) -> str:
     """Write the function that shards by size as FSDP1 does; returns its name.
 
@@ -47,10 +48,11 @@ def size_helper(
     initializes: whether the function also initializes each submodule before it shards it.
     ignores: whether some parameters are not sharded, which do not count.
     norms: whether batch norms are sharded before. FSDP1 then looks into small modules, too.
+    ties: whether modules may share a weight. FSDP2 has it in one group only.
     """
     name = function_name(source, "shard_large_modules")
     conflict = Blocked(source, at, TWO_SIZE_POLICIES())
-    variant = f"{leaves} {excluded} {initializes} {ignores} {norms} {tests}"
+    variant = f"{leaves} {excluded} {initializes} {ignores} {norms} {tests} {ties}"
     if not migration.add_helper(f"size {source.path}", variant, conflict):
         return name
     top = helper_place(migration, source, at)
@@ -90,6 +92,7 @@ def size_helper(
             "\t\t\treturn taken",
             "\t\tif numel - taken < min_num_params:",
             "\t\t\treturn taken",
+            *(_SHARED if ties else ()),
             *line,
             f"\t\t{shard}(module, {ignored.argument}**kwargs)",
             "\t\treturn numel",
@@ -98,6 +101,14 @@ def size_helper(
         ],
     )
     return name
+
+
+_SHARED = (
+    "\t\tinside, own = set(module.modules()), set(module.parameters())",
+    "\t\touter = (other for other in model.modules() if other not in inside)",
+    "\t\tif any(p in own for other in outer for p in other.parameters(recurse=False)):",
+    "\t\t\treturn taken  # a unit around both modules has the weight that they share",
+)
 
 
 def _size_or_test(name: str, shard: str, excluded: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fsdplint.migration.analysis.tied_weights import may_share
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.policies import POLICY_ARGUMENT_UNSUPPORTED, POLICY_ARGUMENTS
 from fsdplint.migration.constructor.local_functions import size_helper
@@ -12,6 +13,11 @@ from fsdplint.migration.constructor.policy_scope import PolicyScope
 from fsdplint.syntax.arguments import arguments, elements
 from fsdplint.syntax.layout import descend
 
+TIED = "modules that share a weight stay in a unit around both, and go on sharing it"
+TIED_DETAIL = (
+    "FSDP1 may put them into different units. Then it trains two separate weights, or with "
+    "`use_orig_params=True` the forward fails."
+)
 OPTIONS = ("min_num_params", "force_leaf_modules", "exclude_wrap_modules")
 
 
@@ -55,13 +61,18 @@ def read_size(
     size = scope.text(options["min_num_params"].value) if "min_num_params" in options else ""
     leaves = _classes(scope, options.get("force_leaf_modules"))
     excluded = _classes(scope, options.get("exclude_wrap_modules"))
+    ties = not tests and may_share(migration.program, scope.at)
     helper = size_helper(
         *(migration, scope.source, scope.at, leaves, excluded),
         initializes=initializes,
         ignores=ignores,
         norms=norms,
         tests=tests,
+        ties=ties,
     )
+    if ties:
+        migration.policies.keep_ties.add(scope.at)
+        migration.note(TIED, scope.source, scope.at, detail=TIED_DETAIL, unsafe=True)
     scope.policy.initializes, scope.policy.ignores = initializes, ignores
     scope.policy.counts_units = norms
     scope.policy.helper = f"{helper}({{model}}, {size or 'int(1e8)'}"
