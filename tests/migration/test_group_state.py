@@ -94,7 +94,6 @@ UNKNOWN_POLICIES = [
     "ModuleWrapPolicy(sharding_kit.LAYERS)",
     "functools.partial(lambda_auto_wrap_policy, lambda_fn=sharding_kit.wraps)",
     "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: sharding_kit.wraps(m))",
-    "functools.partial(size_based_auto_wrap_policy, min_num_params=100)",
 ]
 KNOWN_POLICIES = [
     "functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))",
@@ -103,9 +102,7 @@ KNOWN_POLICIES = [
 ]
 IS_BLOCK = """\
 import sharding_kit
-from torch.distributed.fsdp.wrap import (
-    CustomPolicy, lambda_auto_wrap_policy, size_based_auto_wrap_policy
-)
+from torch.distributed.fsdp.wrap import CustomPolicy, lambda_auto_wrap_policy
 
 
 def is_block(module):
