@@ -77,6 +77,7 @@ def make_plan(program: Program, sources: list[Source]) -> Plan:
     for depth in (None, *Depth) if blocked is not None else Depth:
         if depth is None or deepen(direct, depth):
             other = _plan_as_is(direct.program, direct.sources)
+            program.files_to_fix |= direct.program.files_to_fix
             if not other.blockers:
                 moved = moved_back(other, direct, program, sources)
                 # A file that was not read may import what the direct form does not have.

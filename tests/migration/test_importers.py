@@ -239,3 +239,14 @@ def test_a_function_that_no_program_calls_is_unsafe(tmp_path: Path) -> None:
     (plan,) = plans_of(load([tmp_path / "wrap.py"]))
     assert not plan.blockers
     assert any("no given file calls `" in note.text for note in plan.notes if note.unsafe)
+
+
+@pytest.mark.parametrize("made", ["FSDP(model)", "FSDP(model, find_unused_parameters=True)"])
+def test_files_that_import_changed_names_are_read(made: str, tmp_path: Path) -> None:
+    """Also where the program is first brought into a more direct form."""
+    (tmp_path / "wrap.py").write_text("import functools\n" + WRAP.replace("FSDP(model)", made))
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "other.py").write_text("from wrap import shard\nprint(shard)\n")
+    program = load([tmp_path / name for name in ("train.py", "wrap.py")])
+    assert len(plans_of(program)) == 1
+    assert program.files_to_fix == {tmp_path / "other.py"}
