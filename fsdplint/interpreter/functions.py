@@ -15,6 +15,7 @@ from fsdplint.interpreter.merging import join_returned
 from fsdplint.interpreter.models.registry import has_object_methods
 from fsdplint.interpreter.project import Signature
 from fsdplint.interpreter.ranks import value_by_name
+from fsdplint.interpreter.records import MAKERS
 from fsdplint.interpreter.recursion import knowledge_of, shows_nothing_new
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
@@ -107,9 +108,14 @@ def _decorate(run: Run, decorator: cst.Decorator, value: Value) -> Value | None:
     has_code = isinstance(wrapper, Function | Partial) or (
         isinstance(wrapper, Bound) and isinstance(wrapper.function, Function)
     )
-    if not has_code and not (isinstance(wrapper, Symbol) and wrapper.name in RUN_AT_ONCE):
+    if not has_code and not (isinstance(wrapper, Symbol) and _acts(wrapper.name)):
         return None
     return run.settle(run.call(wrapper, Call(decorator.decorator, [value])))
+
+
+def _acts(name: str) -> bool:
+    """Whether a library's decorator has a model."""
+    return name in RUN_AT_ONCE or name in MAKERS
 
 
 def parameters_of(params: cst.Parameters) -> list[cst.Param]:

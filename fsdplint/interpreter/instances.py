@@ -70,7 +70,7 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         if call.open:
             instance.attributes = {name: Unknown() for name in instance.attributes}
     if klass.dataclass:
-        _dataclass_fields(run, instance, klass, call)
+        set_fields(run, instance, klass, call)
     if derives_from_dict(klass):
         given = Call(call.node) if isinstance(init, Function) else call
         instance.attributes[ENTRIES] = run.call(Symbol("builtins.dict"), given)
@@ -95,7 +95,8 @@ def instance_lacks(instance: Instance, name: str) -> bool:
     return not any(may_set(one, name) for one in klass.mro())
 
 
-def _dataclass_fields(run: Run, instance: Instance, klass: Class, call: Call) -> None:
+def set_fields(run: Run, instance: Instance, klass: Class, call: Call) -> None:
+    """Set the fields of an object as the constructor does that a decorator has made."""
     fields = dataclass_fields(run, klass)
     for name, value in zip(fields, call.args, strict=False):
         instance.attributes[name] = value

@@ -19,6 +19,10 @@ ATTRS = frozenset(
     for home in ("attr", "attrs")
     for name in ("attrs", "dataclass", "define", "frozen", "mutable", "s")
 )
+# All decorators that make one.
+MAKERS = ATTRS | {
+    f"{home}.dataclass" for home in ("chex", "dataclasses", "flax.struct", "pydantic.dataclasses")
+}
 MADE_FIELD = "a field that a function makes"  # `field(default_factory=function)`
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
 # Library classes whose subclasses have fields as dataclasses do.
@@ -53,6 +57,8 @@ def dataclass_fields(run: Run, klass: Class) -> list[str]:
     known = run.project.fields
     names: dict[str, None] = {}
     for one in reversed(klass.mro()):
+        if not one.maker:
+            continue
         if one.node not in known:
             known[one.node] = field_names(one)
         names.update(dict.fromkeys(known[one.node]))
@@ -71,7 +77,12 @@ def holds_no_none(klass: Class, name: str) -> bool:
 
 def is_record(klass: Class) -> bool:
     """Whether a library class gives a class the constructor of its annotated fields."""
-    return not RECORD_BASES.isdisjoint(klass.library_bases())
+    return bool(record_base(klass))
+
+
+def record_base(klass: Class) -> str:
+    """The library class that gives a class the constructor of its annotated fields, or ""."""
+    return next((base for base in klass.library_bases() if base in RECORD_BASES), "")
 
 
 def is_named_tuple(klass: Class) -> bool:

@@ -32,6 +32,7 @@ from fsdplint.interpreter.dispatch import calls, evaluates
 from fsdplint.interpreter.escape import escape, forget_passed_states
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.instances import set_fields
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.models import mixed_operations
 from fsdplint.interpreter.models.commands import run_group
@@ -346,6 +347,10 @@ def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:
         model = find_method(held, name)
         return model(run, held, name, call) if model is not None else Unknown()
     if name == "__init__" and fill_own_optimizer(run, target, call):
+        return Const(None)
+    base = next((one for one in receiver.owner.mro()[1:] if one.dataclass), None)
+    if name == "__init__" and isinstance(target, Instance) and base is not None:
+        set_fields(run, target, base, call)
         return Const(None)
     if name != "__init__":
         escape(run, call)

@@ -48,7 +48,7 @@ from fsdplint.interpreter.one_rank_dicts import add_entries
 from fsdplint.interpreter.optimizers import note_group_change
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_marks import unmark_parameters
-from fsdplint.interpreter.records import ATTRS, is_record
+from fsdplint.interpreter.records import record_base
 from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import EXITS, Signal, exit_fails, is_exit, raises
@@ -325,23 +325,13 @@ def _define_later(scope: Scope, node: cst.ClassDef, run: Run) -> Value:
         return _define_class(run, node)
 
 
-def _is_of_attrs(run: Run, decorator: cst.BaseExpression) -> bool:
-    """Whether a decorator of attrs makes a constructor of the annotated fields of a class."""
-    function = decorator.func if isinstance(decorator, cst.Call) else decorator
-    found = run.eval(function)
-    return isinstance(found, Symbol) and found.name in ATTRS
-
-
 def _define_class(run: Run, node: cst.ClassDef) -> Value:
     bases = [run.eval(arg.value) for arg in node.bases if not arg.star]
     for arg, base in zip(node.bases, bases, strict=False):
         if isinstance(base, Symbol) and base.name == FSDP1:
             run.emit(Fsdp1Used, arg.value, api="subclass")
     klass = Class(node.name.value, node, run.scope, run.site(node), bases)
-    klass.dataclass = is_record(klass) or any(
-        "dataclass" in run.text(one.decorator) or _is_of_attrs(run, one.decorator)
-        for one in node.decorators
-    )
+    klass.maker = record_base(klass)
     scope = Scope(run.source, run.scope, "class", run.scope.module_name, klass.attributes)
     frame = Frame(None, scope, owner=klass, handlers=run.frames[-1].handlers)
     run.frames.append(frame)

@@ -6,7 +6,12 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp2 import replaced_configuration
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_dicts import entries_of
-from fsdplint.interpreter.records import dataclass_fields, is_record
+from fsdplint.interpreter.records import (
+    ATTRS,
+    MAKERS,
+    dataclass_fields,
+    is_record,
+)
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
@@ -16,6 +21,7 @@ from fsdplint.interpreter.values import (
     Instance,
     LibraryObject,
     ModuleValue,
+    Partial,
     Sequence,
     Symbol,
     Unknown,
@@ -23,6 +29,16 @@ from fsdplint.interpreter.values import (
 )
 
 MAX_DEPTH = 4  # of objects in objects
+
+
+@function(*sorted(MAKERS))
+def make_dataclass(run: Run, name: str, call: Call) -> Value:
+    """A decorator of a class, or what makes one: `@dataclass(frozen=True)`."""
+    decorated = run.settle(call.args[0]) if call.args else None
+    if isinstance(decorated, Class):
+        decorated.maker = name
+        return decorated
+    return Partial(Symbol(name), [], call.kwargs)
 
 
 @function("dataclasses.replace", "copy.replace", "attr.evolve", "attrs.evolve")
@@ -56,9 +72,8 @@ def has_fields(run: Run, name: str, call: Call) -> Value:
     klass = value.cls if isinstance(value, Instance | ModuleValue) else value
     if not isinstance(klass, Class) or klass.has_unknown_base():
         return call_unknown(run, Symbol(name), call)
-    decorators = [one.decorator for k in klass.mro() for one in k.node.decorators]
-    of_dataclasses = any("dataclass" in run.text(one) for one in decorators)
-    return Const(klass.dataclass and of_dataclasses is name.startswith("dataclasses."))
+    makers = MAKERS - ATTRS if name.startswith("dataclasses.") else ATTRS
+    return Const(klass.field_maker in makers)
 
 
 @method("Class", "model_validate", "model_validate_json", "parse_obj", "parse_raw", "parse_file")

@@ -261,7 +261,7 @@ def open_file(run: Run, name: str, call: Call) -> Value:
     return result
 
 
-@function("dataclasses.dataclass", "dataclasses.field", "torch.no_grad_decorator",
+@function("dataclasses.field", "torch.no_grad_decorator",
           "pydantic.Field", "pydantic.fields.Field", "msgspec.field",
           "attr.attrib", "attr.field", "attr.ib", "attrs.field")  # fmt: skip
 def dataclass_field(run: Run, name: str, call: Call) -> Value:

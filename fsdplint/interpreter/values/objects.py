@@ -248,7 +248,11 @@ class Symbol(Value):
 
 @dataclass(eq=False, repr=False)
 class Class(Value):
-    """A class of the project."""
+    """A class of the project.
+
+    maker: the decorator or base class that makes a constructor of the annotated fields, such as
+        "dataclasses.dataclass"; "" if there is none.
+    """
 
     name: str
     node: cst.ClassDef
@@ -256,7 +260,20 @@ class Class(Value):
     site: NodeSite
     bases: list[Value] = field(default_factory=list)
     attributes: dict[str, Value] = field(default_factory=dict)
-    dataclass: bool = False
+    maker: str = ""
+
+    @property
+    def dataclass(self) -> bool:
+        """Whether the constructor sets fields, also if it is that of a base class."""
+        return bool(self.field_maker)
+
+    @property
+    def field_maker(self) -> str:
+        """What has made the constructor, here or in a base class; "" for any other one."""
+        for one in self.mro():
+            if one.maker or "__init__" in one.attributes:
+                return one.maker
+        return ""
 
     def mro(self) -> list[Class]:
         """The classes of the project in lookup order (depth first, each once). Not to be changed.
