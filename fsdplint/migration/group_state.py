@@ -13,7 +13,10 @@ from fsdplint.migration.analysis import tied_weights
 from fsdplint.migration.analysis.gathered import computes, left_gathered
 from fsdplint.migration.analysis.units import Units
 from fsdplint.migration.blockers import Blocked
-from fsdplint.migration.blockers.training import REQUIRES_GRAD_WHILE_GATHERED
+from fsdplint.migration.blockers.training import (
+    REQUIRES_GRAD_WHILE_GATHERED,
+    WEIGHTS_PERHAPS_TIED_IN_UNITS,
+)
 from fsdplint.migration.context import Migration, expression
 from fsdplint.migration.reshard_loop import has_place, reshard_loop
 from fsdplint.migration.text import is_repeatable
@@ -28,8 +31,9 @@ TITLE = "Reshard before `requires_grad` is set"
 def check_tied_weights(migration: Migration, calls: list[tuple[Source, cst.Call]]) -> None:
     """Block on weights that modules of different units share or may share: FSDP2 rejects them."""
     for blocker in tied_weights.obstacles(migration.program):
-        if blocker.node in migration.policies.keep_ties:
-            continue
+        perhaps = blocker.blocker is WEIGHTS_PERHAPS_TIED_IN_UNITS
+        if perhaps and blocker.node in migration.policies.keep_ties:
+            continue  # another policy of this call may certainly put them into two units
         if not migration.is_blocked(blocker.node):
             migration.blockers.append(blocker)
 
