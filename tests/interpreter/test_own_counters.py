@@ -119,6 +119,24 @@ def test_counters_that_each_rank_counts_alike(tmp_path: Path) -> None:
     assert undecided(tmp_path, body) == []
 
 
+@pytest.mark.parametrize(
+    ("skip", "test"), [("break", "loss.item() > 1"), ("continue", "step % 4 == 0")]
+)
+def test_a_counter_after_own_data_ended_a_turn(tmp_path: Path, skip: str, test: str) -> None:
+    """The ranks that a loop has left count no further, and the others have the same number."""
+    body = f"""
+        step = 0
+        for x, y in loader:
+            loss = nn.functional.mse_loss(x, y)
+            if loss.item() > 1:
+                {skip}
+            step += 1
+            if step % 4 == 0:
+                model(x)
+    """
+    assert undecided(tmp_path, body)[-1] == test
+
+
 # The batches of a loader, with names for the rank and the number of ranks.
 OWN = {
     "batches of a range of torch": "batch_sampler=[p.tolist() for p in "

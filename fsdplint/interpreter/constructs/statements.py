@@ -131,8 +131,17 @@ def _counts(left: Value, right: Value) -> bool:
 
 def _counting_data(run: Run) -> RankLocal | None:
     """What makes a number different on each rank that a loop counts: each rank decides by its own
-    data whether it counts."""
-    sources = [entry.guard.own_data for entry in run.guards if entry.guard.own_data is not None]
+    data whether it counts.
+
+    Ranks that have left all loops count no further: those that go on have the same number.
+    """
+    only_loop = run.loop_depth == 1 and run.in_turn
+    left = {"program", "loop", "function"} if only_loop else {"program"}
+    sources = [
+        entry.guard.own_data
+        for entry in run.guards
+        if entry.guard.own_data is not None and entry.until not in left
+    ]
     source = sources[-1] if sources and run.loop_depth else None
     return RankLocal(source, immutable=True) if isinstance(source, NodeSite) else None
 
