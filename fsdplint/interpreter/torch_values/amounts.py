@@ -15,7 +15,8 @@ class Amount:
         of_batch: whether it is the mean over one micro-batch, which nothing has scaled.
         of_share: whether it is a mean over the share of the data that this rank has.
         counts_share: whether it is the number of batches, samples or tokens of that share.
-        counts_shares: whether it is the sum of such numbers over the ranks.
+        counts_shares: whether it is that number for all ranks: a sum over them, or a product with
+            their number.
         marks_share: whether it marks elements of that share: `labels != -100`.
         counts_all: whether it counts elements of all ranks, as `p.numel()` of a DTensor does.
         sum_of_counts: the reduction that added such counts of the ranks.
