@@ -74,6 +74,7 @@ _READERS = re.compile(
     r"|transformers\.(trainer|trainer_pt_utils)\.get_parameter_names"
     r"|peft\.(utils\.)?get_peft_model_state_dict"
     r"|xformers\.profiler\..*|fvcore\.nn\.(\w+\.)*parameter_count\w*"
+    r"|(torchinfo|torchsummary)\.(\w+\.)*summary"
 )
 
 

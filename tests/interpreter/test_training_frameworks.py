@@ -22,6 +22,8 @@ READERS = [
     "import logging\nlogging.getLogger().info(model)",
     "from tqdm import tqdm\ntqdm.write(model)",
     "from accelerate.logging import get_logger\nget_logger('x').info(model)",
+    "import torchinfo\ntorchinfo.summary(model)",
+    "from torchsummary import summary\nsummary(model, (8,))",
     "from transformers.trainer_pt_utils import get_parameter_names\nget_parameter_names(model, [])",
 ]
 

@@ -26,6 +26,13 @@ args = parser.parse_args()
 dist.init_process_group("gloo")
 model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
 """
+SWITCH = """
+@contextlib.contextmanager
+def synchronised(model, enabled):
+    model.set_requires_gradient_sync(enabled)
+    yield
+    model.set_requires_gradient_sync(True)
+"""
 FSDP1 = "model = FSDP(model, use_orig_params=True)\n"
 FSDP2 = "fully_shard(model)\n"
 DATA = """\
@@ -44,6 +51,16 @@ PROGRAMS = {
             if last:
                 optimizer.step()
         """, "last", "not last"),
+    "setting with a bound": (FSDP2 + SWITCH, """
+        accumulate = max(args.accumulate, 1)
+        for i, x in enumerate(loader):
+            last = (i + HOLE) % accumulate == 0
+            sync = synchronised(model, last) if accumulate > 1 else contextlib.nullcontext()
+            with sync:
+                model(x).sum().backward()
+            if (i + 1) % accumulate == 0:
+                optimizer.step()
+        """, "1", "0"),
     "assigned counter": (FSDP2, """
         step = 0
         while step < 100:

@@ -67,10 +67,26 @@ def quiet(run: Run, name: str, call: Call) -> Value:
 
 @function("builtins.min", "builtins.max")
 def extremum(run: Run, name: str, call: Call) -> Value:
-    result = unknown_result(call)
-    if not call.open and not call.kwargs:
-        note_extremum(run, result, name.rpartition(".")[2], list(map(run.settle, call.args)))
+    short = name.rpartition(".")[2]
+    values = list(map(run.settle, call.args))
+    plain = not call.open and not call.kwargs
+    result = unknown_result(call, _origin_of_extremum(short, values) if plain else "")
+    if plain:
+        note_extremum(run, result, short, values)
     return result
+
+
+def _origin_of_extremum(name: str, values: list[Value]) -> str:
+    """What identifies the extremum of settings and constants: `max(args.accumulate, 1)`."""
+    parts = []
+    for value in values:
+        if isinstance(value, Const):
+            parts.append(repr(value.value))
+        elif isinstance(value, Unknown) and value.origin and not value.varying:
+            parts.append(value.origin)
+        else:
+            return ""
+    return f"{name}({', '.join(parts)})" if len(parts) > 1 else ""
 
 
 @function("typing.cast", "typing_extensions.cast")
