@@ -34,6 +34,7 @@ from fsdplint.interpreter.ranks import (
     value_by_name,
 )
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.tensor_devices import device_attribute
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     LocalGradient,
@@ -125,9 +126,9 @@ def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Valu
     if isinstance(value, LibraryObject) and name in value.args:
         return value.args[name]
     if isinstance(value, LibraryObject):
-        of_mesh = mesh_attribute(run, value, name)
-        if of_mesh is not None:
-            return of_mesh
+        known = mesh_attribute(run, value, name) or device_attribute(run, value, name)
+        if known is not None:
+            return known
     if isinstance(value, LoaderValue) and name in LOADER_PARTS:
         return loader_part(value, name)
     if isinstance(value, ParametersOf) and value.element and name == "grad":

@@ -1,8 +1,9 @@
-"""Which tensors are certainly on the CPU."""
+"""What is known of devices, and which tensors are certainly on the CPU."""
 
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.meta_device import device_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import TensorValue
 from fsdplint.interpreter.values import Const, LibraryObject, Unknown, Value, constant
@@ -12,6 +13,16 @@ _STAY = frozenset(
     "abs add clone contiguous detach div double exp flatten float log long matmul max mean min mul "
     "neg norm other pow reshape square squeeze sqrt std sub sum unsqueeze var view".split()
 )
+
+
+def device_attribute(run: Run, device: LibraryObject, name: str) -> Value | None:
+    """The type or the index of a `torch.device`; None if it is not known."""
+    if device.name != "torch.device" or device.open:
+        return None
+    if name == "index":
+        return device.get("1", "index")
+    known = device_name(run, device) if name == "type" else None
+    return Const(known.partition(":")[0]) if known is not None else None
 
 
 def is_cpu(run: Run, device: Value | None) -> bool:
