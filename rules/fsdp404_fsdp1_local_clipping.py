@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 CLIPPING_OF = {  # by framework
     "Accelerate": "Call `accelerator.clip_grad_norm_(model.parameters(), max_norm)`",
+    "Lightning": "Call `self.trainer.strategy.model.clip_grad_norm_(max_norm)`",
     "Fabric": "Call `fabric.clip_gradients(model, optimizer, max_norm=max_norm)`",
 }
 

@@ -105,7 +105,7 @@ class Prepared(Event):
 
     It leaves the optimizers of the program as they are.
 
-    framework: "Accelerate" or "Fabric".
+    framework: "Accelerate", "Fabric" or "Lightning".
     flat: whether flat parameters replace those of the models (`use_orig_params=False`).
     """
 

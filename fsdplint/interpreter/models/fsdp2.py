@@ -11,7 +11,7 @@ from fsdplint.interpreter.imports import can_do_without
 from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.attribute_access import OPTIONAL_NO_SYNC
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.module_tree import communicates, sharding_inside
 from fsdplint.interpreter.modules import as_module, assume_sharding
 from fsdplint.interpreter.option_texts import bound, option
 from fsdplint.interpreter.precisions import weights_in_param_dtype
@@ -284,6 +284,6 @@ def clip_method(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
         max_norm=bound(run, call.arg(0, "max_norm")),
         without_gradients=gradient_writes.are_zero_in(run, [receiver]),
         again=gradient_writes.are_clipped(run, call.node),
-        collective=sharding_inside(run, receiver) is not None,
+        collective=communicates(run, receiver),
     )
     return TensorValue("norm", (receiver,))

@@ -48,7 +48,7 @@ _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 _GATHERING = {"get_state_dict", "save_state", "save_model"}
 
 
-def _methods(classes: Iterable[str], *names: str) -> Callable[[MethodModel], MethodModel]:
+def methods_of(classes: Iterable[str], *names: str) -> Callable[[MethodModel], MethodModel]:
     """Register a model for methods of the objects of library classes."""
 
     def register(model: MethodModel) -> MethodModel:
@@ -83,7 +83,7 @@ def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
     """
     plugin = _fsdp_plugin(run, receiver)
     flat = plugin is not None and constant(plugin.parts.get("use_orig_params")) is False
-    by_fabric = plugin is None and _shards_by_strategy(run, receiver)
+    by_fabric = plugin is None and shards_by_strategy(run, receiver)
     values = [run.settle(value) for value in call.values]
     modules = tuple(
         value.id for value in values if isinstance(value, ModuleValue) and not value.framework
@@ -93,8 +93,8 @@ def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
         run.emit(Prepared, call.node, modules=modules, framework=framework, flat=flat)
 
 
-@_methods(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
-@_methods(FABRICS, "setup", "setup_module", "setup_optimizers")
+@methods_of(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
+@methods_of(FABRICS, "setup", "setup_module", "setup_optimizers")
 def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
 
@@ -136,10 +136,10 @@ def _sharding(run: Run, receiver: Unknown) -> str:
     """
     if _fsdp_plugin(run, receiver) is not None:
         return "fsdp"
-    return "fsdp1" if _shards_by_strategy(run, receiver) else ""
+    return "fsdp1" if shards_by_strategy(run, receiver) else ""
 
 
-def _shards_by_strategy(run: Run, receiver: Unknown) -> bool:
+def shards_by_strategy(run: Run, receiver: Unknown) -> bool:
     """Whether the strategy of a Fabric is FSDP1's, over more than one device."""
     parts = {name: run.settle(value) for name, value in receiver.parts.items()}
     strategy = parts.get("strategy", Unknown())
@@ -172,7 +172,7 @@ def load_and_place(run: Run, name: str, call: Call) -> Value:
     return model
 
 
-@_methods(_ACCELERATORS, "unwrap_model")
+@methods_of(_ACCELERATORS, "unwrap_model")
 def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """The model without the wrappers of FSDP1 and DDP around it."""
     value = run.settle(call.arg(0, "model") or Unknown())
@@ -181,14 +181,14 @@ def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return value if isinstance(value, ModuleValue) else Unknown()
 
 
-@_methods(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
-@_methods(FABRICS, "autocast")
+@methods_of(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
+@methods_of(FABRICS, "autocast")
 def step_context(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A context around a step. It does nothing to the structure of the model."""
     return Context("harmless")
 
 
-@_methods(FABRICS, "no_backward_sync")
+@methods_of(FABRICS, "no_backward_sync")
 def no_backward_sync(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`no_sync()` of a model that Fabric shards, where `enabled` certainly holds.
 
@@ -220,13 +220,13 @@ def _argument_node(call: Call, position: int, keyword: str) -> cst.BaseExpressio
     return call.node if isinstance(call.node, cst.Call) else None
 
 
-@_methods(_ACCELERATORS, "clip_grad_norm_")
+@methods_of(_ACCELERATORS, "clip_grad_norm_")
 def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Clips as the sharding of the model needs it."""
     return TensorValue("norm")
 
 
-@_methods(FABRICS, "clip_gradients")
+@methods_of(FABRICS, "clip_gradients")
 def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Clips as the sharding of the model needs it."""
     module = run.settle(call.arg(0, "module") or Unknown())
@@ -245,8 +245,8 @@ def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return TensorValue("norm")
 
 
-@_methods(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
-@_methods(FABRICS, "print", "log", "log_dict")
+@methods_of(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
+@methods_of(FABRICS, "print", "log", "log_dict")
 def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A method that reads a model or writes it to disk; a sharded model needs all ranks."""
     if name in _GATHERING and _fsdp_plugin(run, receiver) is not None:
@@ -254,7 +254,7 @@ def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return Unknown(origin=f"{receiver.origin}.{name}()")
 
 
-@_methods(FABRICS, "launch")
+@methods_of(FABRICS, "launch")
 def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`fabric.launch(main, *args)` calls `main(fabric, *args)` on every rank."""
     target = run.settle(call.arg(0, "function") or Unknown())
@@ -264,16 +264,16 @@ def launch(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return run.call(target, Call(call.node, [receiver, *call.args[1:]], named, call.open))
 
 
-@_methods(FABRICS, "seed_everything")
+@methods_of(FABRICS, "seed_everything")
 def seed(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     seed_all(run, name, call, call.arg(0, "seed"))
     return Unknown()
 
 
-@_methods(FABRICS, "save", "load")
+@methods_of(FABRICS, "save", "load")
 def save_or_load(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Writes or reads a checkpoint of all ranks. To load changes the state that it gets."""
-    if _shards_by_strategy(run, receiver) or sharding_function(run, receiver) is not None:
+    if shards_by_strategy(run, receiver) or sharding_function(run, receiver) is not None:
         run.emit(Collective, call.node, api=f"Fabric.{name}", collective=True)
     if name == "save" or _load_in_place(run, call):
         return Unknown(origin=f"{receiver.origin}.{name}()")
@@ -297,11 +297,11 @@ def _load_in_place(run: Run, call: Call) -> bool:
     return True
 
 
-@_methods(
+@methods_of(
     _ACCELERATORS, "wait_for_everyone", "gather", "gather_for_metrics", "reduce",
     "pad_across_processes",
 )  # fmt: skip
-@_methods(FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")
+@methods_of(FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")
 def communicate(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A collective of all ranks. Its result is the same kind of value on each rank."""
     owner = receiver.library.rpartition(".")[2]

@@ -1,0 +1,180 @@
+"""`Trainer.fit` of Lightning: what it calls, and what the ranks have to do together there."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from programs import class_of, events, findings, program
+
+from fsdplint.interpreter import Program
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Clipped,
+    Collective,
+    Event,
+    GradientsZeroed,
+    GradMode,
+    OptimizerBuilt,
+    OptimizerStepped,
+    Prepared,
+)
+
+HEAD = """\
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
+
+
+class Watch(Callback):
+    CALLBACK
+
+
+class Module(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def configure_optimizers(self):
+        return {"optimizer": torch.optim.AdamW(self.parameters(), lr=1e-3)}
+
+    def training_step(self, batch, batch_idx):
+        loss = self.net(batch).square().mean()
+        STEP
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.net(batch).mean(), sync_dist=True)
+
+    MORE
+
+
+module = Module()
+train = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
+trainer = L.Trainer(ARGUMENTS, callbacks=[Watch()])
+trainer.fit(module, train, train)
+"""
+FSDP = "devices=4, strategy=FSDPStrategy(use_orig_params=True)"
+TRAINED: tuple[type[Event], ...] = (GradientsZeroed, BackwardRun, OptimizerStepped)
+
+
+def fit(
+    folder: Path, arguments: str = FSDP, *, step: str = "", callback: str = "", more: str = ""
+) -> Program:
+    body = HEAD.replace("ARGUMENTS", arguments)
+    for hole, code, depth in (("STEP", step, 8), ("CALLBACK", callback, 4), ("MORE", more, 4)):
+        text = textwrap.indent(textwrap.dedent(code) or "pass", " " * depth).strip()
+        body = body.replace(hole, text)
+    return program(folder, body)
+
+
+def kinds(found: Program) -> list[type[Event]]:
+    return [type(event) for event in found.traces[0] if isinstance(event, TRAINED)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharded"),
+    [
+        (FSDP, True),
+        ('devices=4, strategy="fsdp"', True),
+        ("devices=1, strategy=FSDPStrategy()", False),
+        ("devices=4, strategy=DDPStrategy()", False),
+        ("devices=4", False),
+    ],
+)
+def test_the_strategy_shards_the_module(arguments: str, sharded: bool, tmp_path: Path) -> None:
+    found = fit(tmp_path, arguments)
+    modules = [class_of(found, *event.modules) for event in events(found, Prepared)]
+    assert modules == (["Module"] if sharded else [])
+    assert bool(kinds(found)) is sharded
+
+
+def test_the_trainer_takes_steps(tmp_path: Path) -> None:
+    found = fit(tmp_path)
+    assert kinds(found) == [*TRAINED, *TRAINED]
+    trace = found.traces[0]
+    (optimizer,) = trace.of(OptimizerBuilt)
+    assert {event.optimizer for event in trace.of(OptimizerStepped)} == {optimizer.optimizer}
+    assert all(event.collective for event in trace.of(BackwardRun))
+    called = {event.via: event.grad for event in trace.of(Called)}
+    assert (called["training_step"], called["validation_step"]) == (GradMode.ON, GradMode.OFF)
+
+
+def test_a_step_of_the_program_gets_the_closure(tmp_path: Path) -> None:
+    more = """
+    def optimizer_step(self, epoch, batch_idx, optimizer, closure):
+        closure()
+        optimizer.step()
+    """
+    found = fit(tmp_path, more=more)
+    assert kinds(found) == [*TRAINED, *TRAINED]
+
+
+MANUAL = """
+self.automatic_optimization = False
+optimizer = self.optimizers()
+optimizer.zero_grad()
+self.manual_backward(loss)
+optimizer.step()
+"""
+
+
+def test_a_module_may_take_the_steps_itself(tmp_path: Path) -> None:
+    start = "def on_fit_start(self):\n    self.automatic_optimization = False\n"
+    found = fit(tmp_path, step=MANUAL, more=start)
+    assert kinds(found) == [*TRAINED, *TRAINED]
+
+
+ON_RANK_0 = "if self.trainer.is_global_zero:\n    "
+CALLBACK = "def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):\n    "
+NORM = (
+    "def on_after_backward(self):\n    root = self.trainer.strategy.model\n"
+    "    if self.global_rank == 0:\n        root.clip_grad_norm_(1.0)\n"
+)
+ONE_SIDED = {
+    "log": {"step": f"{ON_RANK_0}self.log('loss', loss, sync_dist=True)"},
+    "state": {"callback": f"{CALLBACK}if trainer.global_rank == 0:\n        module.state_dict()"},
+    "forward": {"callback": f"{CALLBACK}if trainer.is_global_zero:\n        module(batch)"},
+    "norm": {"more": NORM},
+}
+
+
+@pytest.mark.parametrize("code", ONE_SIDED.values(), ids=ONE_SIDED)
+def test_what_one_rank_does_alone(code: dict[str, str], tmp_path: Path) -> None:
+    assert findings(fit(tmp_path, **code), "FSDP501")
+    assert not findings(fit(tmp_path, "devices=4", **code), "FSDP501")
+
+
+TOGETHER = {
+    "nothing": {},
+    "log without a reduction": {"step": f"{ON_RANK_0}self.log('loss', loss)"},
+    "log of rank 0": {
+        "step": f"{ON_RANK_0}self.log('loss', loss, sync_dist=True, rank_zero_only=True)"
+    },
+    "own log": {
+        "step": f"{ON_RANK_0}self.log('loss', loss, sync_dist=True)",
+        "more": "def log(self, name, value, sync_dist):\n    print(name, value)",
+    },
+    "log everywhere": {"step": "self.log_dict({'loss': loss}, sync_dist=True)"},
+    "state": {"callback": f"{CALLBACK}module.state_dict()"},
+    "norm": {"more": NORM.replace("if self.global_rank == 0", "if batch_idx")},
+}
+
+
+@pytest.mark.parametrize("code", TOGETHER.values(), ids=TOGETHER)
+def test_what_all_ranks_do(code: dict[str, str], tmp_path: Path) -> None:
+    found = fit(tmp_path, **code)
+    assert not findings(found, "FSDP501")
+    assert any(event.api.startswith("LightningModule.") for event in events(found, Collective)) is (
+        "def log" not in str(code)
+    )
+
+
+def test_gradients_are_clipped_by_their_part(tmp_path: Path) -> None:
+    clip = "torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)"
+    found = fit(tmp_path, more=f"def on_after_backward(self):\n    {clip}\n")
+    assert list(events(found, Clipped))
+    (finding,) = findings(found, "FSDP404")
+    assert "strategy.model" in (finding.help or "")
