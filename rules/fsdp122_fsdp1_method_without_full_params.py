@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, TypeGuard
 
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import BackwardRun, Called, Event, Module, Site, Trace, Wrapped
+from fsdplint.trace import (
+    BackwardRun,
+    Called,
+    Event,
+    GradMode,
+    Module,
+    OptimizerStepped,
+    Site,
+    Trace,
+    Wrapped,
+)
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.absent_roots import use_of_absent_root
+from fsdplint.trace.queries.common import optimizers_over
 from fsdplint.trace.queries.wrappers import (
     FREEING,
     is_known_unit,
@@ -39,7 +51,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
     A call is not reported under `FSDP.summon_full_params`, if each submodule that a method calls has a
     wrapper of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
-    parameters gathered.
+    parameters gathered. After a call of the wrapper without gradients, `model.module(x)` is reported if the
+    next backward is its own, and the optimizer of the model steps after it.
 
     ## Why is this bad?
     FSDP1 gathers the parameters in the wrapper's `forward`. The inner module has only this rank's
@@ -55,6 +68,11 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
         AssertionError: Non-root FSDP instance's `_is_root` should not have been set yet
         AssertionError: Cannot manually unshard parameters during forward/backward
+
+    A call of the wrapper without gradients leaves the parameters of the root gathered. `model.module(x)` then
+    computes with them, but nothing reduces their gradients, and the step fails:
+
+        RuntimeError: The size of tensor a (30) must match the size of tensor b (60)
 
     ## Fix safety
     Safe for `model.module(x)`, which becomes `model(x)`. There is no fix for a method. If no gradient is
@@ -88,7 +106,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
                 wrapper, entered = _ungathered_part(groups, event)
             if wrapper is not None and entered is not None:
                 seen.add(event.site)
-                yield self._finding(groups, event, wrapper, entered)
+                gathered = event.inside is None and _still_gathered(trace, event, wrapper)
+                yield self._finding(groups, event, wrapper, entered, gathered)
             elif wrapper is not None and event.inside is None:
                 use = use_of_absent_root(trace, event, wrapper)
                 if use is not None and not _is_unknown(trace, wrapper.module, event):
@@ -106,7 +125,9 @@ class Fsdp1MethodWithoutFullParams(Rule):
             because=[(by, "wrapped here"), (use, "the wrapper is used here")],
         )
 
-    def _finding(self, groups: Groups, event: Called, by: Wrapped, entered: Called) -> Finding:
+    def _finding(
+        self, groups: Groups, event: Called, by: Wrapped, entered: Called, gathered: bool
+    ) -> Finding:
         name = groups.name(by.inner if event.inside is None else event.module)
         if event.via == "call":
             what = f"{name} is called without its FSDP wrapper"
@@ -123,10 +144,15 @@ class Fsdp1MethodWithoutFullParams(Rule):
                 "recurse=False, writeback=False)`. Otherwise, call it from the wrapper's `forward`."
             )
         because = [(by, "sharded here")]
+        does = "reduces the gradients" if gathered else "gathers the sharded parameters"
         return self.finding(
             event,
-            f"{what}, but only a call of the wrapper gathers the sharded parameters",
+            f"{what}, but only a call of the wrapper {does}",
             help=help_text,
+            why="A call of the wrapper without gradients has left the parameters gathered, and the step "
+            "of the optimizer gets whole gradients for its parts."
+            if gathered
+            else "",
             because=[*because, *([(entered, "parameters used here")] if entered != event else [])],
         )
 
@@ -201,7 +227,9 @@ def _ungathered_part(groups: Groups, event: Called) -> tuple[Wrapped | None, Cal
 def _first_ungathered_call(groups: Groups, event: Called, wrapper: Wrapped) -> Called | None:
     """The first call that computes with parameters of the wrapper's unit, or None."""
     trace = groups.trace
-    if _is_unknown(trace, wrapper.module, event) or _still_gathered(trace, event, wrapper):
+    if _is_unknown(trace, wrapper.module, event):
+        return None
+    if _still_gathered(trace, event, wrapper) and not _trains_gathered(trace, event, wrapper):
         return None
     unit = unit_of(groups, wrapper, event)
     inside = groups.nested_calls(event) if event.via != "call" else ()
@@ -247,7 +275,40 @@ def _still_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
     whole = False
     for other in trace.before(event, Called, BackwardRun):
         if isinstance(other, Called):
-            whole = whole or (other.module == wrapper.module and other.via in ("call", "forward"))
+            whole = whole or _enters(other, wrapper)
         else:
             whole = False
     return whole
+
+
+def _trains_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
+    """Whether gradients are made for parameters that a call without gradients has left gathered.
+
+    The wrapper's own forward with gradients would set up their reduction.
+    """
+    if event.via != "call" or event.grad is not GradMode.ON:
+        return False
+    prepared = [
+        other
+        for other in takewhile(_is_no_backward, reversed(trace.events[: event.index]))
+        if _enters(other, wrapper) and other.grad is not GradMode.OFF
+    ]
+    if prepared or not optimizers_over(trace, wrapper.module):
+        return False
+    for later in trace.after(event, Called, BackwardRun):
+        if isinstance(later, BackwardRun):
+            steps = trace.after(later, OptimizerStepped)
+            return any(one.optimizer in optimizers_over(trace, wrapper.module) for one in steps)
+        if _enters(later, wrapper):
+            return False
+    return False
+
+
+def _enters(event: Event, wrapper: Wrapped) -> TypeGuard[Called]:
+    """Whether an event is a call of the wrapper."""
+    is_call = isinstance(event, Called) and event.via in ("call", "forward")
+    return is_call and event.module == wrapper.module
+
+
+def _is_no_backward(event: Event) -> bool:
+    return not isinstance(event, BackwardRun)
