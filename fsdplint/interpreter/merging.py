@@ -163,6 +163,10 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     """Join two values between which each rank chooses by its own data."""
     if isinstance(one, TensorValue) and isinstance(two, TensorValue):
         return replace(one, rank_local=RankLocal(local.source))
+    for absent, tensor in ((one, two), (two, one)):
+        if is_none(absent) and isinstance(tensor, TensorValue):
+            own = tensor.rank_local or RankLocal(local.source)
+            return replace(tensor, rank_local=replace(own, optional=True))
     if matters(one) or matters(two):
         return _choose(one, two)
     optional = any(is_none(a) and _is_present(b) for a, b in ((one, two), (two, one)))
