@@ -52,7 +52,8 @@ class Module(L.LightningModule):
 
 
 module = Module()
-train = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
+rows = torch.randn(64, 8)
+train = torch.utils.data.DataLoader(rows, batch_size=4, sampler=SAMPLER)
 trainer = L.Trainer(ARGUMENTS, callbacks=[Watch()])
 trainer.fit(module, train, train)
 """
@@ -61,9 +62,15 @@ TRAINED: tuple[type[Event], ...] = (GradientsZeroed, BackwardRun, OptimizerStepp
 
 
 def fit(
-    folder: Path, arguments: str = FSDP, *, step: str = "", callback: str = "", more: str = ""
+    folder: Path,
+    arguments: str = FSDP,
+    *,
+    step: str = "",
+    callback: str = "",
+    more: str = "",
+    sampler: str = "None",
 ) -> Program:
-    body = HEAD.replace("ARGUMENTS", arguments)
+    body = HEAD.replace("ARGUMENTS", arguments).replace("SAMPLER", sampler)
     for hole, code, depth in (("STEP", step, 8), ("CALLBACK", callback, 4), ("MORE", more, 4)):
         text = textwrap.indent(textwrap.dedent(code) or "pass", " " * depth).strip()
         body = body.replace(hole, text)
@@ -178,3 +185,22 @@ def test_gradients_are_clipped_by_their_part(tmp_path: Path) -> None:
     assert list(events(found, Clipped))
     (finding,) = findings(found, "FSDP404")
     assert "strategy.model" in (finding.help or "")
+
+
+OWN_DATA = """
+if not torch.isfinite(loss):
+    return None
+"""
+AGREED = """
+bad = (~torch.isfinite(loss)).float()
+dist.all_reduce(bad)
+if bad.item():
+    return None
+"""
+
+
+@pytest.mark.parametrize(("step", "wrong"), [(OWN_DATA, True), (AGREED, False)])
+def test_a_step_without_a_loss(step: str, wrong: bool, tmp_path: Path) -> None:
+    found = fit(tmp_path, step=step, sampler="torch.utils.data.DistributedSampler(rows)")
+    assert bool(findings(found, "FSDP501")) is wrong
+    assert not findings(fit(tmp_path, step=step), "FSDP501")

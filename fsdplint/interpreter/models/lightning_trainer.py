@@ -13,6 +13,7 @@ from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.training_frameworks import methods_of, shards_by_strategy
 from fsdplint.interpreter.module_tree import communicates, sharding_inside
 from fsdplint.interpreter.modules import as_module
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
 from fsdplint.interpreter.unknown_calls import call_unknown
@@ -32,7 +33,7 @@ from fsdplint.interpreter.values import (
     constant,
     is_none,
 )
-from fsdplint.trace import Collective, Prepared
+from fsdplint.trace import Collective, Guard, GuardKind, Prepared
 
 _CLOSURE = "lightning.pytorch.loops.optimization.closure.Closure"
 TURNS = 2  # of the loop over the batches
@@ -168,9 +169,19 @@ def closure(run: Run, name: str, call: Call) -> Value:
     for optimizer in optimizers:
         run.call(Method(optimizer, "zero_grad"), Call(call.node))
     if not is_none(loss):
-        run.call(Method(loss, "backward"), Call(call.node))
-        _call_own(run, module, "on_after_backward", Call(call.node))
+        with run.under_guards(_if_there_is_a_loss(run, module, loss)):
+            run.call(Method(loss, "backward"), Call(call.node))
+            _call_own(run, module, "on_after_backward", Call(call.node))
     return loss
+
+
+def _if_there_is_a_loss(run: Run, module: ModuleValue, loss: Value) -> list[tuple[Guard, str]]:
+    """The guard of the backward where the data of each rank decide whether there is a loss."""
+    local, step = local_of(loss), _method_of(module, "training_step")
+    if local is None or not local.optional or step is None:
+        return []
+    text = "training_step(...) is not None"
+    return [(Guard(GuardKind.VARYING, text, True, step.site, own_data=local.source), "")]
 
 
 @method("ModuleValue", "manual_backward")

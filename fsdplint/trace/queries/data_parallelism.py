@@ -16,6 +16,7 @@ from fsdplint.trace import (
     Guard,
     GuardKind,
     MeshBuilt,
+    Prepared,
     ProcessGroupInit,
     Sharded,
     TensorParallel,
@@ -87,9 +88,10 @@ def has_one_rank(trace: Trace) -> bool:
 
 
 def begins_process_group(trace: Trace) -> bool:
-    """Whether a program begins a process group: by itself, or with a device mesh."""
-    meshes = (mesh.shape for mesh in trace.of(MeshBuilt))
-    return any(trace.of(ProcessGroupInit)) or any(set(shape) != {1} for shape in meshes)
+    """Whether a program, or its framework, begins a process group, perhaps with a device mesh."""
+    if any(trace.of(ProcessGroupInit)) or any(trace.of(Prepared)):
+        return True
+    return any(set(mesh.shape) != {1} for mesh in trace.of(MeshBuilt))
 
 
 def settings(event: Event) -> set[Guard]:
