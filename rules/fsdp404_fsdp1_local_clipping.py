@@ -142,14 +142,14 @@ def _for_other_models(trace: Trace, event: Clipped) -> bool:
     """Whether the program also clips the same model by its wrapper, for the same step.
 
     A program does not clip twice: a test that is not followed tells models that FSDP1 shards from
-    others.
+    others. With an infinite bound, the wrapper only measures the norm.
     """
     before = reversed(trace.events[: event.index])
     return any(
         other.api in ("method", "framework") and set(other.modules) & set(event.modules)
         for side in (before, trace.events[event.index + 1 :])
         for other in takewhile(_is_of_one_step, side)
-        if isinstance(other, Clipped)
+        if isinstance(other, Clipped) and not _infinite(other.max_norm)
     )
 
 
