@@ -110,6 +110,15 @@ def test_stateful_loaders(
     assert bool(lines(tmp_path, text, code)) == bool(found)
 
 
+def test_a_stateful_sampler_is_a_distributed_one(tmp_path: Path) -> None:
+    imported = "from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler"
+    name = "torch.utils.data.DataLoader"
+    text = LOADER.format(imported=imported, name=name, epoch="pass", skip=".any()")
+    text = text.replace("= DistributedSampler(", "= StatefulDistributedSampler(")
+    assert lines(tmp_path, text, "FSDP512")
+    assert lines(tmp_path, text, "FSDP501")
+
+
 POLICY = """\
 import functools
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

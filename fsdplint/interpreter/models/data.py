@@ -108,7 +108,7 @@ def begin_by_iter(
     return Batches(loader, begun=True, element=batch_of(run, loader, node))
 
 
-@function(f"{DATA}.DistributedSampler")
+@function(f"{DATA}.DistributedSampler", f"{_STATEFUL}.sampler.StatefulDistributedSampler")
 def distributed_sampler(run: Run, name: str, call: Call) -> Value:
     given = call.arg(3, "shuffle")
     shuffle = constant(given) if given is not None or call.open else True
