@@ -193,3 +193,15 @@ def test_a_policy_that_the_module_cannot_read(tmp_path: Path) -> None:
         f"    {TRAINER}    {FIT}\n\nmain({{Block}})\n"
     )
     assert codes(tmp_path, body) == {"FSDP223-module-elsewhere"}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_clipping_of_the_strategy(tmp_path: Path, named: bool) -> None:
+    model = "root" if named else "self.trainer.strategy.model"
+    lines = [f"{model}.clip_grad_norm_(1.0)"]
+    lines = ["root = self.trainer.strategy.model", *lines] if named else lines
+    hook = "\n        ".join(["\n\n    def on_before_optimizer_step(self, optimizer):", *lines])
+    found, text = plan(tmp_path, program(), head=HEAD.replace("STEP", STEP + hook))
+    assert [one.reason for one in found.blockers] == []
+    assert f"torch.nn.utils.clip_grad_norm_({model}.parameters(), 1.0)" in text
+    assert "model.clip_grad_norm_" not in text and "root.clip_grad_norm_" not in text

@@ -93,6 +93,7 @@ def _rewrite_method(
         if (
             clipping.clips_own(migration, source, call)
             or clipping.is_of_class(migration, call)
+            or clipping.clips_configured(migration, func)
             or migration.wrapping_of(func.value)
         ):
             clipping.rewrite_clipping(migration, source, call)

@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.fixes.clipping import CLIP, plain_result_wanted
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import ModuleValue
 from fsdplint.migration.analysis.parameters import origins
 from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import LARGEST_GRADIENT, NORM_SOMETIMES_DTENSOR
@@ -18,6 +19,7 @@ from fsdplint.migration.names import FSDP
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import descend
+from fsdplint.trace import Wrapped
 
 _INFINITE = re.compile(r"\binf\b", re.IGNORECASE)
 
@@ -52,6 +54,23 @@ def is_of_class(migration: Migration, node: cst.Call) -> bool:
         return False
     first = node.args[0]
     return first.keyword is None and not first.star and bool(migration.wrapping_of(first.value))
+
+
+def clips_configured(migration: Migration, function: cst.Attribute) -> bool:
+    """Whether a method is that of FSDP1's wrapper, which a strategy has put around a module.
+
+    The program has the new strategy by now, with which the module wraps itself.
+    """
+    values = migration.values(function.value)
+    traces = migration.program.traces
+    inner = {event.inner for trace in traces for event in trace.of(Wrapped)}
+    return bool(values) and all(
+        isinstance(value, ModuleValue)
+        and value.id in inner
+        and not value.wrapper
+        and (value.cls is None or value.cls.lookup("clip_grad_norm_") is None)
+        for value in values
+    )
 
 
 def _norm_type(given: Sequence[cst.Arg]) -> cst.BaseExpression | None:
