@@ -306,8 +306,9 @@ def _trains_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
 
 def _enters(event: Event, wrapper: Wrapped) -> TypeGuard[Called]:
     """Whether an event is a call of the wrapper."""
-    is_call = isinstance(event, Called) and event.via in ("call", "forward")
-    return is_call and event.module == wrapper.module
+    if not isinstance(event, Called) or event.via not in ("call", "forward"):
+        return False
+    return event.module == wrapper.module
 
 
 def _is_no_backward(event: Event) -> bool:

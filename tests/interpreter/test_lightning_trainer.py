@@ -20,6 +20,7 @@ from fsdplint.trace import (
     OptimizerBuilt,
     OptimizerStepped,
     Prepared,
+    Sharded,
 )
 
 HEAD = """\
@@ -204,3 +205,21 @@ def test_a_step_without_a_loss(step: str, wrong: bool, tmp_path: Path) -> None:
     found = fit(tmp_path, step=step, sampler="torch.utils.data.DistributedSampler(rows)")
     assert bool(findings(found, "FSDP501")) is wrong
     assert not findings(fit(tmp_path, step=step), "FSDP501")
+
+
+SHARDS = """
+def configure_model(self):
+    from torch.distributed.fsdp import fully_shard
+    fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
+    fully_shard(self, mesh=self.device_mesh["data_parallel"])
+"""
+
+
+def test_a_module_shards_itself(tmp_path: Path) -> None:
+    strategy = (
+        "L.pytorch.strategies.ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=1)"
+    )
+    found = fit(tmp_path, f"devices=4, strategy={strategy}", more=SHARDS)
+    assert [class_of(found, event.module) for event in events(found, Sharded)] == ["Net", "Module"]
+    assert not list(events(found, Prepared))
+    assert kinds(found) == [*TRAINED, *TRAINED]

@@ -9,6 +9,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.lightning_names import TRAINERS
+from fsdplint.interpreter.models.model_parallel import mesh_of
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.models.training_frameworks import methods_of, shards_by_strategy
 from fsdplint.interpreter.module_tree import communicates, sharding_inside
@@ -41,11 +42,16 @@ TURNS = 2  # of the loop over the batches
 
 @methods_of(TRAINERS, "fit")
 def fit(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
-    """Trains a module. Only a strategy that certainly shards by FSDP1 is followed."""
+    """Trains a module. Only strategies are followed that shard it by FSDP1, or that let it shard
+    itself.
+    """
     result = call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
     module = as_module(run, call.arg(0, "model")) if call.values else None
-    if module is not None and shards_by_strategy(run, receiver) and not call.open:
-        _Fit(run, receiver, module, call).run_all()
+    if module is None or call.open:
+        return result
+    mesh = mesh_of(run, receiver, call)
+    if mesh is not None or shards_by_strategy(run, receiver):
+        _Fit(run, receiver, module, call).run_all(mesh)
     return result
 
 
@@ -58,8 +64,9 @@ class _Fit:
         callbacks = trainer.parts.get("callbacks")
         self.callbacks = list(_objects(run, callbacks)) if callbacks is not None else []
 
-    def run_all(self) -> None:
-        self._shard()
+    def run_all(self, mesh: Value | None) -> None:
+        """mesh: that of a strategy with which the module shards itself; None for FSDP1's."""
+        self._set_up(mesh)
         optimizers = self._optimizers()
         self._everywhere("on_fit_start")
         self._everywhere("on_train_start")
@@ -78,7 +85,7 @@ class _Fit:
         self._everywhere("on_train_end")
         self._everywhere("on_fit_end")
 
-    def _shard(self) -> None:
+    def _set_up(self, mesh: Value | None) -> None:
         run, module = self.run, self.module
         strategy = run.settle(self.trainer.parts.get("strategy", Unknown()))
         if not isinstance(strategy, Unknown):
@@ -88,9 +95,11 @@ class _Fit:
         module.attributes["trainer"] = self.trainer
         module.attributes["global_rank"] = RankValue("global")
         module.attributes["local_rank"] = RankValue("local")
+        if mesh is not None:
+            module.attributes["device_mesh"] = mesh
         self._of_module("setup", Const("fit"))
         self._of_module("configure_model")
-        if sharding_inside(run, module) is None:
+        if mesh is None and sharding_inside(run, module) is None:
             run.emit(Prepared, self.node, modules=(module.id,), framework="Lightning", flat=False)
             module.framework = "fsdp1"
 

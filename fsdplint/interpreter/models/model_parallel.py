@@ -21,17 +21,22 @@ from fsdplint.interpreter.values import (
 )
 
 _HOMES = ("lightning.fabric.strategies", "lightning_fabric.strategies")
+_OF_TRAINERS = ("lightning.pytorch.strategies", "pytorch_lightning.strategies")
 _PACKAGES = ("lightning.", "lightning_fabric.", "pytorch_lightning.")
 _NAME = "ModelParallelStrategy"
 _PARAMETERS = ("parallelize_fn", "data_parallel_size", "tensor_parallel_size")
 _DIMENSIONS = ("data_parallel", "tensor_parallel")
 
 
-@function(*(f"{home}{module}.{_NAME}" for home in _HOMES for module in ("", ".model_parallel")))
+_MODULES = ("", ".model_parallel")
+
+
+@function(*(f"{home}{module}.{_NAME}" for home in (*_HOMES, *_OF_TRAINERS) for module in _MODULES))
 def strategy(run: Run, name: str, call: Call) -> Value:
-    """The arguments are read where Fabric sets up a model."""
+    """The arguments are read where Fabric sets up a model, or a Trainer trains one."""
     made = Unknown(origin=f"{_NAME}()", library=name)
-    given = dict(zip(_PARAMETERS, call.args, strict=False)) | call.kwargs
+    names = _PARAMETERS[1:] if name.startswith(_OF_TRAINERS) else _PARAMETERS
+    given = dict(zip(names, call.args, strict=False)) | call.kwargs
     made.parts |= {part: given[part] for part in _PARAMETERS if part in given}
     return made
 
@@ -49,14 +54,24 @@ def set_up(run: Run, fabric: Unknown, function: Value, call: Call) -> ModuleValu
     model = as_module(run, call.arg(0, "module"))
     if made is None or model is None:
         return None
+    sharded = run.call(function, Call(call.node, [model, _mesh(run, made, call)]))
+    return as_module(run, run.settle(sharded)) or model
+
+
+def mesh_of(run: Run, trainer: Unknown, call: Call) -> Value | None:
+    """The mesh of the strategy of a Fabric or Trainer; None if it has another one."""
+    made = _strategy_of(run, trainer)
+    return _mesh(run, made, call) if made is not None else None
+
+
+def _mesh(run: Run, made: Unknown, call: Call) -> Value:
     if "*mesh" not in made.parts:
         sizes = [made.parts.get(name, Unknown()) for name in _PARAMETERS[1:]]
         names = Sequence([Const(name) for name in _DIMENSIONS], "tuple")
         init = Symbol("torch.distributed.device_mesh.init_device_mesh")
         given = [Unknown(origin="device"), Sequence(sizes, "tuple")]
         made.parts["*mesh"] = run.call(init, Call(call.node, given, {"mesh_dim_names": names}))
-    sharded = run.call(function, Call(call.node, [model, made.parts["*mesh"]]))
-    return as_module(run, run.settle(sharded)) or model
+    return made.parts["*mesh"]
 
 
 def is_strategy(value: Value, wanted: Iterable[Value]) -> bool | None:
