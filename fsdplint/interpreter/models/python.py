@@ -167,6 +167,27 @@ def partial(run: Run, name: str, call: Call) -> Value:
     return Partial(call.args[0], call.args[1:], dict(call.kwargs), call.open)
 
 
+@function("types.MethodType")
+def bind(run: Run, name: str, call: Call) -> Value:
+    """`MethodType(function, receiver)`"""
+    if len(call.args) != 2 or call.open:
+        return quiet(run, name, call)
+    return _bound(run, *call.args) or quiet(run, name, call)
+
+
+@method("Function", "__get__")
+def get_bound(run: Run, receiver: Function, name: str, call: Call) -> Value:
+    """`function.__get__(receiver, owner)`"""
+    bound = _bound(run, receiver, call.args[0]) if call.args and not call.open else None
+    return bound or unknown_result(call)
+
+
+def _bound(run: Run, function: Value, receiver: Value) -> Bound | None:
+    """A function of the program with an object as its first argument; None of others."""
+    function = run.settle(function)
+    return Bound(function, run.settle(receiver)) if isinstance(function, Function) else None
+
+
 @function("functools.partialmethod")
 def partial_method(run: Run, name: str, call: Call) -> Value:
     if not call.args:
