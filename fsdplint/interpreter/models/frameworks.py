@@ -58,7 +58,10 @@ def lightning(run: Run, name: str, call: Call) -> Value:
         options["strategy"] = chosen.library
     made = _configure(run, name, call, "lightning", options, chosen.created_at)
     if isinstance(made, Unknown):
-        given = ("strategy", "sharding_strategy", "devices", "num_nodes", "callbacks")
+        given = (
+            "strategy", "sharding_strategy", "auto_wrap_policy", "devices", "num_nodes",
+            "callbacks",
+        )  # fmt: skip
         made.parts |= {part: call.kwargs[part] for part in given if part in call.kwargs}
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.frames import Call
@@ -37,6 +38,7 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Collective, Guard, GuardKind, Prepared
 
 _CLOSURE = "lightning.pytorch.loops.optimization.closure.Closure"
+WRAPPED = "*wrapped by a strategy"  # an attribute
 TURNS = 2  # of the loop over the batches
 
 
@@ -91,7 +93,7 @@ class _Fit:
         if not isinstance(strategy, Unknown):
             strategy = Unknown(library="lightning.pytorch.strategies.FSDPStrategy")
             self.trainer.parts["strategy"] = strategy
-        strategy.parts["model"] = self.trainer.parts["model"] = module
+        strategy.parts["model"] = module
         module.attributes["trainer"] = self.trainer
         module.attributes["global_rank"] = RankValue("global")
         module.attributes["local_rank"] = RankValue("local")
@@ -101,7 +103,11 @@ class _Fit:
         self._of_module("configure_model")
         if mesh is None and sharding_inside(run, module) is None:
             run.emit(Prepared, self.node, modules=(module.id,), framework="Lightning", flat=False)
-            module.framework = "fsdp1"
+            strategy.parts["model"] = replace(module, framework="fsdp1")
+            module.attributes[WRAPPED] = Const(True)
+            policy = run.settle(strategy.parts.get("auto_wrap_policy", Const(None)))
+            if not is_none(policy):  # else only the wrapper around the module communicates
+                module.framework = "fsdp1"
 
     def _optimizers(self) -> list[OptimizerValue]:
         made = self._of_module("configure_optimizers")
@@ -179,7 +185,7 @@ def closure(run: Run, name: str, call: Call) -> Value:
         run.call(Method(optimizer, "zero_grad"), Call(call.node))
     if not is_none(loss):
         with run.under_guards(_if_there_is_a_loss(run, module, loss)):
-            run.call(Method(loss, "backward"), Call(call.node))
+            _backward(run, module, loss, call)
             _call_own(run, module, "on_after_backward", Call(call.node))
     return loss
 
@@ -197,7 +203,23 @@ def _if_there_is_a_loss(run: Run, module: ModuleValue, loss: Value) -> list[tupl
 def manual_backward(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`self.manual_backward(loss)` of a LightningModule."""
     loss = run.settle(call.arg(0, "loss") or Unknown())
-    return run.call(Method(loss, "backward"), Call(call.node))
+    return _backward(run, receiver, loss, call)
+
+
+def _backward(run: Run, module: ModuleValue, loss: Value, call: Call) -> Value:
+    """The backward, in which the wrapper of the strategy takes part."""
+    before = module.framework
+    if _is_wrapped(module):
+        module.framework = "fsdp1"
+    try:
+        return run.call(Method(loss, "backward"), Call(call.node))
+    finally:
+        module.framework = before
+
+
+def _is_wrapped(module: ModuleValue) -> bool:
+    """Whether a strategy has put FSDP1's wrapper around a module."""
+    return WRAPPED in module.attributes
 
 
 @method("ModuleValue", "optimizers")
@@ -213,7 +235,7 @@ def log(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """Logs numbers. With `sync_dist`, all ranks reduce them."""
     alone = call.kwargs.get("rank_zero_only")
     if constant(call.kwargs.get("sync_dist")) is True and alone is None:
-        if communicates(run, receiver):
+        if _is_wrapped(receiver) or communicates(run, receiver):
             run.emit(Collective, call.node, api=f"LightningModule.{name}", collective=True)
     return Const(None)
 
