@@ -43,6 +43,9 @@ CAUSES: dict[str, list[tuple[str, str]]] = {
         ("unknown_iterator", "FSDP522/split_by_rank"),
         ("unknown_iterator", "FSDP522/with_seeded_samples"),
     ],
+    "an iterator that is not known may number the turns in another way": [
+        ("unknown_iterator", "FSDP403/branches_of_a_context"),
+    ],
     "a call that code out of sight makes may wait for the collective": [
         ("method_caller", "FSDP524/sum_of_ones"),
         ("partial_call", "FSDP524/sum_of_ones"),
