@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value, constant
-from fsdplint.trace import Checkpointed, Sharding
+from fsdplint.trace import Checkpointed, Sharding, Wrapped
 from fsdplint.trace.groups import Groups
+from fsdplint.trace.queries.wrappers import shards
 
 # A part of an unknown class: the class of the modules whose class name passes a test.
 NAMED = "*named"
@@ -141,7 +142,15 @@ def _is_whole(run: Run, owner: str | None) -> bool:
 
 def communicates(run: Run, module: ModuleValue) -> bool:
     """Whether a forward of the module gathers parameters, so that it needs all ranks."""
-    return bool(module.framework) or sharding_inside(run, module) is not None
+    if module.framework or sharding_inside(run, module) is not None:
+        return True
+    return _holds_unit_of_policy(run, module)
+
+
+def _holds_unit_of_policy(run: Run, module: ModuleValue) -> bool:
+    """Whether a policy of FSDP1 has wrapped the module or a part of it."""
+    units = {unit for one in run.trace.of(Wrapped) if shards(one) for unit in one.units or ()}
+    return bool(units) and not units.isdisjoint(run.trace.submodules(module.id))
 
 
 def sharding_of_parameters(run: Run, parameters: Value) -> Sharding | None:

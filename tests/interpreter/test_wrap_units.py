@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from programs import events, program
 
 from fsdplint.interpreter import load
-from fsdplint.trace import Wrapped
+from fsdplint.trace import Called, Wrapped
 
 PROGRAM = """\
 import functools
@@ -154,3 +155,53 @@ def test_a_base_of_models_derives_from_no_layer(
     for trace in load([path]).traces:
         (event,) = trace.of(Wrapped)
         assert event.units == units
+
+
+INNER = """\
+from functools import partial
+from torch.distributed.fsdp import ShardingStrategy
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.head = Block(), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.block(x))
+
+    def score(self, x):
+        return self.forward(x).mean()
+
+policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+model = FSDP(Net(), auto_wrap_policy=policy, sharding_strategy=STRATEGY)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "communicates"),
+    [
+        ("model.score(x)", {"Net", "Block"}),
+        ("model.module.block(x)", {"Block"}),
+        ("model.module.block.linear(x)", set()),
+        ("model.module.head(x)", set()),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["FULL_SHARD", "NO_SHARD"])
+def test_a_call_of_units_of_a_policy(
+    tmp_path: Path, call: str, communicates: set[str], strategy: str
+) -> None:
+    """A unit gathers its parameters also where no wrapper around it is called."""
+    code = INNER.replace("STRATEGY", f"ShardingStrategy.{strategy}")
+    found = program(tmp_path, f"{code}x = torch.randn(2, 8)\n{call}\n")
+    modules = found.traces[0].modules
+    called = {modules[one.module].class_name for one in events(found, Called) if one.collective}
+    assert called == (communicates if strategy == "FULL_SHARD" else set())
