@@ -11,7 +11,7 @@ import libcst as cst
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.models.data import loader_in
 from fsdplint.interpreter.torch_values import RankChoice, RankSide
-from fsdplint.interpreter.values import Lazy, Sequence, Value, is_none
+from fsdplint.interpreter.values import Lazy, Sequence, Unknown, Value, constant, is_none
 from fsdplint.trace import Guard
 
 if TYPE_CHECKING:
@@ -71,6 +71,32 @@ def on_each_side(value: RankChoice, compute: Callable[[Value], Value]) -> RankCh
         for side in (value.one, value.two)
     )
     return replace(value, one=one, two=two, parts={})
+
+
+def range_to(number: RankChoice) -> Value:
+    """`range` of a number that the rank chooses: a further turn where it is higher."""
+    one, two = constant(number.one), constant(number.two)
+    if not isinstance(one, int) or not isinstance(two, int):
+        return replace(number, one=None, two=None, parts={})
+    common = min(one, two, 1)
+    turns = [common + (one > two), common + (two > one)]
+    sides = [Sequence([Unknown(varying=True) for _ in range(n)], "list") for n in turns]
+    return replace(number, one=sides[0], two=sides[1], parts={})
+
+
+def range_from(begin: RankChoice) -> Value:
+    """`range` from a number that the rank chooses: a further turn where it is lower.
+
+    A number that only some ranks compute, such as the epoch in a checkpoint, counts as higher than
+    the constant of the other ranks.
+    """
+    one, two = constant(begin.one), constant(begin.two)
+    sides = [isinstance(side, int) for side in (one, two)]
+    if not any(sides) or one == two:
+        return replace(begin, one=None, two=None, parts={})
+    lower = [sides[0] and (not sides[1] or one < two), sides[1] and (not sides[0] or two < one)]
+    made = [Sequence([Unknown(varying=True) for _ in range(1 + more)], "list") for more in lower]
+    return replace(begin, one=made[0], two=made[1], parts={})
 
 
 def guard_of(run: Run, side: RankSide) -> Guard | None:

@@ -153,6 +153,9 @@ def test_a_later_begin_of_one_rank(tmp_path: Path, choice: str) -> None:
         "begin = 1 if rank == 0 else 1\nused = range(begin, 3)",
         "begin = torch.load('state')['epoch']\nused = range(begin, 3)",
         "begin = rank\nused = range(begin, 8, dist.get_world_size())",
+        "begin = 0\nif rank == 0:\n    begin = torch.load('state')['epoch']\n"
+        "used = range(begin, begin + 3)",
+        "begin, end = (0, 4) if rank == 0 else (4, 8)\nused = range(begin, end)",
     ],
 )
 def test_a_begin_of_all_ranks(tmp_path: Path, choice: str) -> None:

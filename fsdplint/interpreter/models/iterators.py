@@ -24,7 +24,8 @@ from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.own_numbers import own_numbers
 from fsdplint.interpreter.parameter_filters import doubt_filter, selects_trainable
 from fsdplint.interpreter.rank_local import local_of
-from fsdplint.interpreter.rank_turns import on_each_side, turns_by_rank
+from fsdplint.interpreter.rank_turns import on_each_side, range_from, range_to, turns_by_rank
+from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sets import set_of
 from fsdplint.interpreter.torch_values import Batches, Length, ModulesOf, ParametersOf, RankChoice
@@ -229,10 +230,11 @@ def make_range(run: Run, name: str, call: Call) -> Value:
     if number is not None and (every or number in {0, 1}):
         return Sequence([Const(at) for at in range(number)], "list", every=True)
     if isinstance(last, RankChoice):
-        return _range_by_rank(last)
+        return range_to(last)
     begin = run.settle(call.args[0]) if len(call.args) == 2 else None
     if isinstance(begin, RankChoice) and not begin.agreed:
-        return _range_from(begin)
+        if not depends_on_rank(run.settle(call.args[1])):  # as in `range(begin, begin + 4)`
+            return range_from(begin)
     if call.args and len(call.args) < 3:
         turn = Token(last=number_of_operation(call.args[-1], cst.Subtract(), Const(1)))
         own = own_numbers(run, call)
@@ -247,32 +249,6 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         note_range(run, call, made)
         return made
     return Sequence([], "list", True)
-
-
-def _range_by_rank(number: RankChoice) -> Value:
-    """`range` of a number that the rank chooses: a further turn where it is higher."""
-    one, two = constant(number.one), constant(number.two)
-    if not isinstance(one, int) or not isinstance(two, int):
-        return replace(number, one=None, two=None, parts={})
-    common = min(one, two, 1)
-    turns = [common + (one > two), common + (two > one)]
-    sides = [Sequence([Unknown(varying=True) for _ in range(n)], "list") for n in turns]
-    return replace(number, one=sides[0], two=sides[1], parts={})
-
-
-def _range_from(begin: RankChoice) -> Value:
-    """`range` from a number that the rank chooses: a further turn where it is lower.
-
-    A number that only some ranks compute, such as the epoch in a checkpoint, counts as higher than
-    the constant of the other ranks.
-    """
-    one, two = constant(begin.one), constant(begin.two)
-    sides = [isinstance(side, int) for side in (one, two)]
-    if not any(sides) or one == two:
-        return replace(begin, one=None, two=None, parts={})
-    lower = [sides[0] and (not sides[1] or one < two), sides[1] and (not sides[0] or two < one)]
-    made = [Sequence([Unknown(varying=True) for _ in range(1 + more)], "list") for more in lower]
-    return replace(begin, one=made[0], two=made[1], parts={})
 
 
 _OF_ONE_ITERABLE = {"enumerate", "tqdm", "track"}  # their further arguments change no element
