@@ -38,7 +38,7 @@ def note_copy_replaced(
 ) -> None:
     """Record `average[name] = 0.9 * average[name] + 0.1 * p`."""
     made = run.settle(value)
-    if not _is_copy(made) or not _is_sharded(run, made):
+    if not isinstance(made, ParametersOf) or not made.derived or not _is_sharded(run, made):
         return
     if not any(one.deep_equals(target) for one in descend(expression)):
         return
@@ -52,13 +52,17 @@ def note_state_written(run: Run, node: cst.CSTNode, state: StateValue, method: s
     sharded = state.tensor and state.layout is Layout.SHARDED
     if not sharded or not isinstance(state.of, ModuleValue) or method in _KEEPING_VALUES:
         return
+    if state.of_some_ranks:
+        return
     if method.endswith("_") and not method.endswith("__"):
         run.emit(ShardCopySet, node, modules=(state.of.id,))
 
 
 def _is_copy(value: Value) -> bool:
-    """Whether a value is the result of operations on a parameter, and no view of it."""
-    return isinstance(value, ParametersOf) and value.derived and not value.unsharded_copy
+    """Whether a value is a result of operations on a parameter that all ranks have, and no view."""
+    if not isinstance(value, ParametersOf) or value.of_some_ranks:
+        return False
+    return value.derived and not value.unsharded_copy
 
 
 def _is_sharded(run: Run, value: Value) -> bool:

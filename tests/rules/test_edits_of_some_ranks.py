@@ -106,6 +106,15 @@ def test_copies_on_one_rank(tmp_path: Path, body: str) -> None:
         "whole = [p.full_tensor() for p in model.parameters()]\n"
         "if rank == 0:\n    for a in whole:\n        a.mul_(0.9)",
         "if rank == 0:\n    for p in model.parameters():\n        print(p.detach().abs())",
+        "if rank == 0:\n    for p in model.parameters():\n        print(p.detach().clone().abs_())",
+        "if rank == 0:\n    for p in model.parameters():\n"
+        "        half = p.detach().clone()\n        half = half / 2\n        print(half)",
+        "if rank == 0:\n    for n, v in model.state_dict().items():\n"
+        "        print(n, v.clone().sub_(named[n]))",
+        "if rank == 0:\n    sums = {n: torch.zeros_like(p) for n, p in model.named_parameters()}\n"
+        "    for n, p in model.named_parameters():\n        sums[n].add_(p.detach())",
+        "if rank == 0:\n    import copy\n    kept = copy.deepcopy(average)\n"
+        "    for a in kept:\n        a.mul_(2)",
     ],
 )
 def test_other_copies(tmp_path: Path, body: str) -> None:

@@ -290,8 +290,7 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, StateValue):
         note_state_edit(run, receiver, method.name)
         note_state_written(run, call.node, receiver, method.name)
-        same = receiver.itself and method.name == "detach"
-        return Unknown(varying=True) if measured else replace(receiver, itself=same)
+        return Unknown(varying=True) if measured else _of_state(run, receiver, method.name)
     if isinstance(receiver, TensorValue):
         if method.name in mixed_operations.PRODUCTS:
             operands = [receiver, *call.values]
@@ -327,6 +326,15 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
     if isinstance(receiver, Const):
         return Unknown(origin="")
     return call_unknown(run, method, call)
+
+
+def _of_state(run: Run, state: StateValue, name: str) -> StateValue:
+    """The result of a method of a tensor of a state."""
+    if name.endswith("_"):
+        return replace(state, itself=False)
+    if name == "detach":
+        return state
+    return replace(state, itself=False, of_some_ranks=run.ranks().partial)
 
 
 def _call_super(run: Run, receiver: Super, name: str, call: Call) -> Value:

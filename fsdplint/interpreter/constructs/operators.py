@@ -283,7 +283,7 @@ def _arithmetic(
         mixed_operations.note_mixed(run, "arithmetic", [left, right], node)
     for value in (left, right):
         if isinstance(value, ParametersOf):
-            return derived(value)
+            return derived(value, partial=run.ranks().partial)
     varying = any(isinstance(v, Unknown) and v.varying for v in (left, right))
     term = number_of_operation(left, op, right) if op is not None else None
     by_rank = depends_on_rank(left) or depends_on_rank(right)

@@ -30,26 +30,30 @@ _MAX_DEPTH = 3  # of dicts in dicts
 def copy(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if not isinstance(value, ModuleValue):
-        return _copy_of(value)
+        return _copy_of(value, run.ranks().partial)
     duplicate = duplicate_module(run, value, call)
     run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
     return duplicate
 
 
-def _copy_of(value: Value) -> Value:
-    """The copy of a value that is no module."""
+def _copy_of(value: Value, partial: bool) -> Value:
+    """The copy of a value that is no module.
+
+    partial: whether only some ranks make it.
+    """
     if isinstance(value, Unknown):
         return unknown_entries.copy_of(value)
     if (entries := entries_of(value)) is not None and isinstance(value, Instance):
-        held = replace(entries, items={key: _copy_of(one) for key, one in entries.items.items()})
+        items = {key: _copy_of(one, partial) for key, one in entries.items.items()}
+        held = replace(entries, items=items)
         return Instance(value.cls, {**value.attributes, ENTRIES: held})
     if isinstance(value, Sequence):
-        return replace(value, items=list(map(_copy_of_parameter, value.items)))
+        return replace(value, items=[_copy_of_parameter(one, partial) for one in value.items])
     if isinstance(value, Dict) and _holds_tensors(value):
-        items = {key: _copy_of_parameter(part) for key, part in value.items.items()}
-        tensors = {key: _copy_of_parameter(part) for key, part in value.tensors.items()}
+        items = {key: _copy_of_parameter(part, partial) for key, part in value.items.items()}
+        tensors = {key: _copy_of_parameter(part, partial) for key, part in value.tensors.items()}
         return replace(value, items=items, tensors=tensors)
-    return _copy_of_parameter(value)
+    return _copy_of_parameter(value, partial)
 
 
 def _holds_tensors(value: Dict, depth: int = 0) -> bool:
@@ -61,12 +65,12 @@ def _holds_tensors(value: Dict, depth: int = 0) -> bool:
     )
 
 
-def _copy_of_parameter(value: Value) -> Value:
+def _copy_of_parameter(value: Value, partial: bool) -> Value:
     if isinstance(value, Dict) and _holds_tensors(value):
-        return _copy_of(value)
+        return _copy_of(value, partial)
     if isinstance(value, StateValue):
-        return replace(value, itself=False)
-    return derived(value) if isinstance(value, ParametersOf) else value
+        return replace(value, itself=False, of_some_ranks=partial)
+    return derived(value, partial=partial) if isinstance(value, ParametersOf) else value
 
 
 def duplicate_module(run: Run, value: ModuleValue, call: Call) -> ModuleValue:

@@ -261,19 +261,20 @@ def copy_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> P
 
 
 def _copy(run: Run, receiver: ParametersOf, name: str, call: Call) -> ParametersOf:
+    partial = run.ranks().partial
     if name in tensors.MOVING:
         receiver = replace(receiver, moved=True)
     if name in _COPIES:
         gathered = are_gathered(run, receiver)
         if gathered is None:
-            return replace(derived(receiver), complete=False)
+            return replace(derived(receiver, partial=partial), complete=False)
         if gathered or sharding_of_parameters(run, receiver) is None:
-            return replace(derived(receiver), unsharded_copy=True)
+            return replace(derived(receiver, partial=partial), unsharded_copy=True)
         sharded = must_be_sharded(run, receiver)
         receiver = replace(receiver, sharded_copy=sharded)
     else:
         receiver = replace(receiver, sharded_copy=False)
     copies = name == "to" and constant(call.kwargs.get("copy", Const(None))) is True
     if (name in _WHOLE_COPIES or copies) and gathers(run.contexts):
-        return replace(derived(receiver), unsharded_copy=True)
-    return receiver if name == "detach" else derived(receiver)
+        return replace(derived(receiver, partial=partial), unsharded_copy=True)
+    return receiver if name == "detach" else derived(receiver, partial=partial)

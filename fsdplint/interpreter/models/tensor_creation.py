@@ -57,7 +57,8 @@ def tensor_result(run: Run, name: str, call: Call) -> Value:
             if name.startswith("torch.nn.init."):
                 note = note_weights_set if _FIXED.search(name) else note_weights_drawn
                 note(run, call.node, [value])
-            return derived(take_parameters(run, value, element=True))
+            taken = take_parameters(run, value, element=True)
+            return derived(taken, partial=run.ranks().partial)
     if name.startswith("torch.cuda.") or name.startswith("torch.backends."):
         return Unknown(origin=f"{name}()")
     result = unknown_result(call)

@@ -58,6 +58,7 @@ class ParametersOf(Value):
     optimizer: the optimizer whose `param_groups[...]["params"]` these are.
     dtype: that of copies, if it is certain.
     trainable: whether a test of `requires_grad` has selected them.
+    of_some_ranks: whether only some ranks have made these results, so that the others have none.
     """
 
     modules: tuple[ModuleValue, ...]
@@ -78,6 +79,7 @@ class ParametersOf(Value):
     optimizer: OptimizerValue | None = None
     dtype: str = ""
     trainable: bool = False
+    of_some_ranks: bool = False
 
     @property
     def stands_for_all(self) -> bool:
@@ -86,10 +88,15 @@ class ParametersOf(Value):
         return self.element and self.every and self.complete and not chosen
 
 
-def derived(value: ParametersOf) -> ParametersOf:
-    """The result of an operation on parameters."""
+def derived(value: ParametersOf, *, partial: bool) -> ParametersOf:
+    """The result of an operation on parameters.
+
+    partial: whether only some ranks come to the operation.
+    """
     plain = value.derived and not value.name and not value.dtype
-    return value if plain else replace(value, name="", derived=True, dtype="")
+    if plain and value.of_some_ranks is partial:
+        return value
+    return replace(value, name="", derived=True, dtype="", of_some_ranks=partial)
 
 
 def each_parameter(value: Value) -> Value:

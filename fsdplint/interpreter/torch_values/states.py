@@ -62,6 +62,7 @@ class StateValue(Value):
     tensor: bool = False  # one tensor of it, not the dict
     view: str = ""  # "items", "values" or "keys" of it
     itself: bool = False  # its tensors certainly have the memory of the parameters
+    of_some_ranks: bool = False  # only some ranks have made its tensors
 
     def element(self) -> StateValue:
         """One tensor of it."""
