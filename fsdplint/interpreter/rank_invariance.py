@@ -9,7 +9,7 @@ or a random number leaves the answer open, so words can hide a finding but canno
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -65,21 +65,25 @@ def is_rank_invariant(run: Run, value: Value) -> bool:
     return _Invariance(run).of_value(value)
 
 
-def is_code_invariant(run: Run, code: Code, *, may_draw: bool = False) -> bool:
+def is_code_invariant(
+    run: Run, code: Code, *, may_draw: bool = False, fixed: Collection[str] = ()
+) -> bool:
     """Whether the code of a function, or of a class and its bases, does the same on all ranks.
 
     The `__init__` of a class may draw random numbers from torch if all ranks have set a seed.
     may_draw: whether all of the code may draw random numbers, of whatever seeds.
+    fixed: attributes that have the same value on all ranks, such as a `rank` that nobody passes.
     """
-    return _Invariance(run, may_draw).of_code(code)
+    return _Invariance(run, may_draw, fixed).of_code(code)
 
 
 class _Invariance:
     """The question for one value or one piece of code, and for all that it uses."""
 
-    def __init__(self, run: Run, may_draw: bool = False) -> None:
+    def __init__(self, run: Run, may_draw: bool = False, fixed: Collection[str] = ()) -> None:
         self._run = run
         self._may_draw = may_draw
+        self._fixed = frozenset(fixed)
         self._seen: set[Code] = set()
 
     def of_value(self, value: Value, depth: int = 0) -> bool:
@@ -120,6 +124,8 @@ class _Invariance:
         self._seen.add(code)
         for one in code.mro() if isinstance(code, Class) else (code,):
             words = words_of(one.node)
+            if self._fixed and depth == 0:
+                words = " ".join(word for word in words.split(" ") if word not in self._fixed)
             if "get_worker_info(" in words:
                 words = _OF_WORKERS.sub("", words)
             if _BY_RANK.search(words):

@@ -126,9 +126,11 @@ def _same_dataset(run: Run, value: Value) -> bool:
         return False
     if not all(is_rank_invariant(run, v) for v in value.attributes.values()):
         return False
-    if is_code_invariant(run, value.cls):
+    fixed = value.attributes.keys()
+    if is_code_invariant(run, value.cls, fixed=fixed):
         return True
-    return is_code_invariant(run, value.cls, may_draw=True) and _draws_same_samples(run, value)
+    invariant = is_code_invariant(run, value.cls, may_draw=True, fixed=fixed)
+    return invariant and _draws_same_samples(run, value)
 
 
 def _draws_same_samples(run: Run, dataset: Instance) -> bool:
