@@ -66,7 +66,7 @@ class ShardCopySet(Event):
 
     The program changes them in place (`average.lerp_(p, 0.1)`), or computes them anew from
     themselves. The tensors of a sharded state dict count as copies. The recorder writes changes in
-    place that take a parameter of `fully_shard`.
+    place with a parameter of `fully_shard`, from the second one of a tensor on.
 
     modules: the modules of the parameters.
     """

@@ -103,6 +103,10 @@ def test_copies_on_one_rank(tmp_path: Path, body: str) -> None:
         "        norms[n] = norms[n] / 4",
         "if rank == 0:\n    for n, p in plain.named_parameters():\n"
         "        kept = p.detach().clone()\n        kept.mul_(0.9)\n        kept = 2 * kept",
+        "if rank == 0:\n    for p in model.parameters():\n        half = p.detach().clone()\n"
+        "        half.mul_(0.5)\n        half = half + half\n        print(half.to_local())",
+        "if rank == 0:\n    for v in model.state_dict().values():\n        half = v.clone()\n"
+        "        print(half.mul_(0.5).to_local())",
         "whole = [p.full_tensor() for p in model.parameters()]\n"
         "if rank == 0:\n    for a in whole:\n        a.mul_(0.9)",
         "if rank == 0:\n    for p in model.parameters():\n        print(p.detach().abs())",

@@ -101,11 +101,12 @@ def _other_dimensions(trace: Trace) -> tuple[list[Sharded], tuple[str, ...]] | N
     mesh = first(one for one in trace.of(MeshBuilt) if one.mesh == shards[0].whole_mesh)
     if mesh is None or len(mesh.shape) != len(mesh.dim_names) or len(list(trace.of(MeshBuilt))) > 1:
         return None
-    used = min((set(one.dims) for one in shards), key=len)
-    shards = [one for one in shards if used == set(one.dims)]
+    trained = [one for one in shards if not one.frozen]
+    used = min((set(one.dims) for one in trained), key=len, default=set())
+    shards = [one for one in trained if used == set(one.dims)]
     sizes = dict(zip(mesh.dim_names, mesh.shape, strict=True))
     rest = tuple(name for name in sizes if name not in used)
-    if not used <= sizes.keys() or not rest or any(sizes[name] == 1 for name in rest):
+    if not shards or not used <= sizes.keys() or not rest or any(sizes[name] == 1 for name in rest):
         return None
     return shards, rest
 

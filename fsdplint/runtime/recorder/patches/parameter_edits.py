@@ -25,11 +25,16 @@ _RANDOM = ("normal_", "uniform_", "trunc_normal_", "bernoulli_", "exponential_")
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
 
 
+_copies: Any = None  # sharded tensors that are no parameters, and that the program has changed
 _seen: set[tuple[Any, int, Any]] = set()  # where which shards are changed
 
 
 def install() -> None:
+    global _copies
     import torch
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    _copies = WeakIdKeyDictionary()
 
     for name in _METHODS:
         watcher = patching.add_watcher(getattr(torch.Tensor, name), _record)
@@ -53,13 +58,15 @@ def _record(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     takes_shard = any(hasattr(one, "placements") for one in others)
     of_shard = any(hasattr(one, "placements") for one in targets)
     if of_shard and not _is_new(frame, (local_address(targets[0]), takes_shard)):
+        if takes_shard and targets[0] in _copies:
+            _record_copy(frame, others)
         return
     owner = next(filter(None, map(_sharded_owner if of_shard else _gathered_owner, targets)), None)
     stale = None if of_shard or owner else next(filter(None, map(_stale_owner, targets)), None)
     owner = owner or stale
     if owner is None:
         if of_shard and takes_shard:
-            _record_copy(frame, others)
+            _copies[targets[0]] = None
         return
     recording = current()
     if (of_shard or stale is not None) and not _is_new(frame, recording.objects.module(owner)):
@@ -86,7 +93,7 @@ def _record_drawn(frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _record_copy(frame: FrameType, operands: list[Any]) -> None:
-    """Record a change of a sharded tensor, which is no parameter, with a sharded parameter."""
+    """Record that a sharded tensor, which is no parameter, is changed with a parameter again."""
     owner = next(filter(None, map(_sharded_owner, operands)), None)
     if owner is not None:
         module = current().objects.module(owner)
