@@ -92,6 +92,8 @@ class ModuleAttachedAfterSharding(Rule):
             if event.site in seen or event.ranks.partial or shard is None:
                 continue
             built = training_optimizer(trace, event, {event.module})
+            if built is not None and trace.producer != "runtime":
+                built = built if built.optimizer in event.optimizers else None
             if built is not None and not reduced_by_hand(trace, {event.module}):
                 seen.add(event.site)
                 api = "fully_shard" if isinstance(shard, Sharded) else "FSDP"

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, LibraryObject, ModuleValue, Value, constant
-from fsdplint.trace import ModuleAttached, ParameterAttached
+from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.values import (
+    Const,
+    LibraryObject,
+    ModuleValue,
+    Unknown,
+    Value,
+    constant,
+)
+from fsdplint.trace import ModuleAttached, ParameterAttached, RequiresGradSet
 
 
 def attach_module(run: Run, parent: ModuleValue, child: Value) -> None:
@@ -25,10 +33,35 @@ def note_plain_parameter(
     run: Run, module: ModuleValue, name: str, parameter: LibraryObject
 ) -> None:
     """Record that a module that is sharded already gets a parameter that is not."""
-    trained = constant(parameter.get("requires_grad") or Const(True)) is True
-    if trained and constant(parameter.get("plain")) is True:
+    if _has_gradient(parameter) and constant(parameter.get("plain")) is True:
         if module.id in _sharded_modules(run):
-            run.emit(ParameterAttached, run.executing, module=module.id, name=name)
+            event = run.emit(ParameterAttached, run.executing, module=module.id, name=name)
+            run.new_parameters.append((event, module, parameter))
+
+
+def note_optimized(run: Run, optimizer: str, lists: list[ParametersOf]) -> None:
+    """Note the new parameters that an optimizer certainly gets, from whole lists of a module's."""
+    whole = [one for one in lists if not one.name and not one.by_name and not one.derived]
+    given = {module.id for one in whole if not one.filtered_by for module in one.modules}
+    held = set(run.trace.submodules(*given))
+    for event, module, parameter in run.new_parameters:
+        kept = module.attributes.get(event.name) is parameter
+        if kept and module.id in held and _has_gradient(parameter) and not _may_freeze(run, event):
+            event.optimizers = (*event.optimizers, optimizer)
+
+
+def _has_gradient(parameter: Value) -> bool:
+    """Whether a new parameter certainly has `requires_grad`."""
+    flag = parameter.get("requires_grad") if isinstance(parameter, LibraryObject) else Unknown()
+    return constant(flag or Const(True)) is True
+
+
+def _may_freeze(run: Run, event: ParameterAttached) -> bool:
+    """Whether the program has set `requires_grad` of parameters of the module since then."""
+    return any(
+        event.module in run.trace.submodules(*change.modules)
+        for change in run.trace.after(event, RequiresGradSet)
+    )
 
 
 def _sharded_modules(run: Run) -> set[str]:

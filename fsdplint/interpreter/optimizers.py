@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fsdplint.interpreter.attached_parts import note_optimized
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import frozen_parameters
 from fsdplint.interpreter.ignored_parameters import leaves_out
@@ -109,6 +110,7 @@ def fill_optimizer(run: Run, optimizer: OptimizerValue, call: Call) -> None:
         again=is_built_again(run, optimizer, call),
         stale=stale_modules(run, parameters),
     )
+    note_optimized(run, optimizer.id, list(_lists_in(run, parameters)))
     _note_own_copies(run, parameters)
     ways = ("foreach", "fused")
     for way in ways:

@@ -10,7 +10,14 @@ from typing import Any
 from fsdplint.interpreter.torch_values import Amount, Columns, MeshPosition, ParametersOf, Rows
 from fsdplint.interpreter.values import Const, ModuleValue, RankLocal, Value
 from fsdplint.source.source import NodeSite
-from fsdplint.trace import Collective, CutSamples, DifferentiableGradient, ModuleMoved, Saved
+from fsdplint.trace import (
+    Collective,
+    CutSamples,
+    DifferentiableGradient,
+    ModuleMoved,
+    ParameterAttached,
+    Saved,
+)
 from fsdplint.trace.numbers import Number
 
 
@@ -47,6 +54,8 @@ class TensorTables:
         # `mesh_positions`: numbers that are computed of a position in a mesh, and the places where
         # such a number chose the data of the rank
         self.positions: dict[Value, MeshPosition] = {}
+        # `attached_parts`: new parameters of sharded modules, with the modules
+        self.new_parameters: list[tuple[ParameterAttached, ModuleValue, Value]] = []
         self.chunks: set[Value] = set()  # lists of the parts of a tensor
         self.part_groups: set[Value] = set()  # the process groups of parts of a mesh
         self.whole_groups: set[Value] = set()  # the process groups of meshes of all ranks

@@ -69,11 +69,17 @@ class ModuleAttached(Event):
 
 @event
 class ParameterAttached(Event):
-    """A trainable parameter, certainly a plain tensor, was added to a module that is sharded."""
+    """A trainable parameter, certainly a plain tensor, was added to a module that is sharded.
+
+    optimizers: those that certainly got it later, while the module had it and nothing froze it.
+    """
 
     kind: ClassVar[str] = "parameter-attached"
     module: str = reference(distinct=True)
     name: str = distinct()
+    optimizers: tuple[str, ...] = unrecorded(
+        "the recorder writes it before they get it", default=()
+    )
 
 
 @event

@@ -52,7 +52,12 @@ from fsdplint.interpreter.records import record_base
 from fsdplint.interpreter.removals import note_removal, remove_item
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import EXITS, Signal, exit_fails, is_exit, raises
-from fsdplint.interpreter.torch_values import ParametersOf, PossibleLists, TensorValue
+from fsdplint.interpreter.torch_values import (
+    ParametersOf,
+    PossibleLists,
+    TensorValue,
+    is_new_parameter,
+)
 from fsdplint.interpreter.turn_tests import number_of_operation
 from fsdplint.interpreter.values import (
     Class,
@@ -61,6 +66,7 @@ from fsdplint.interpreter.values import (
     Function,
     Instance,
     LazyClass,
+    ModuleValue,
     RankLocal,
     Scope,
     Symbol,
@@ -262,8 +268,10 @@ def _delete(run: Run, target: cst.BaseExpression) -> None:
         run.note_change()
         owner = run.settle(run.eval(target.value))
         unmark_parameters(run, owner, target.attr.value)
-        if isinstance(owner, Instance):
-            owner.attributes.pop(target.attr.value, None)
+        if isinstance(owner, Instance | ModuleValue):
+            held = owner.attributes.get(target.attr.value)
+            if isinstance(owner, Instance) or is_new_parameter(held):
+                owner.attributes.pop(target.attr.value, None)
 
 
 def _only_index(run: Run, target: cst.Subscript) -> Value:
