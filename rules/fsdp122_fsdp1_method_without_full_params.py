@@ -297,10 +297,22 @@ def _trains_gathered(trace: Trace, event: Called, wrapper: Wrapped) -> bool:
         return False
     for later in trace.after(event, Called, BackwardRun):
         if isinstance(later, BackwardRun):
-            steps = trace.after(later, OptimizerStepped)
-            return any(one.optimizer in optimizers_over(trace, wrapper.module) for one in steps)
+            return _is_stepped_next(trace, later, wrapper)
         if _enters(later, wrapper):
             return False
+    return False
+
+
+def _is_stepped_next(trace: Trace, backward: BackwardRun, wrapper: Wrapped) -> bool:
+    """Whether an optimizer of the model steps after a backward, before another call of a module.
+
+    Otherwise, the backward may be that of another model.
+    """
+    for event in trace.after(backward, Called, BackwardRun, OptimizerStepped):
+        if not isinstance(event, OptimizerStepped):
+            return False
+        if event.optimizer in optimizers_over(trace, wrapper.module):
+            return True
     return False
 
 
