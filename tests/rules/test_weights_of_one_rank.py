@@ -60,3 +60,37 @@ def test_a_metric_sends_no_weights(tmp_path: Path, body: str) -> None:
 )
 def test_other_tensors_may_be_weights(tmp_path: Path, body: str) -> None:
     assert count(tmp_path, body) == 0
+
+
+PARTS = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+if dist.get_rank() == 0:
+    nn.init.normal_(model[0].weight)
+torch.manual_seed(0)
+{later}
+fully_shard(model)
+model(torch.randn(4, 8)).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "wrong"),
+    [
+        ("for p in model.parameters():\n    nn.init.normal_(p)", False),
+        ("for p in model.parameters():\n    p.data.fill_(0.1)", False),
+        ("nn.init.normal_(model[0].weight)", False),
+        ("nn.init.normal_(model[1].weight)", True),
+    ],
+)
+def test_all_ranks_set_the_weights_again(tmp_path: Path, later: str, wrong: bool) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(PARTS.format(later=later))
+    rule = rule_by_code("FSDP318")
+    assert rule is not None
+    assert bool(check(load([file]), [rule()])) is wrong

@@ -83,7 +83,11 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
             continue
         if on_others and isinstance(event, ModuleBuilt) and event.random_weights is not False:
             continue
-        if side(event) is Ranks.ALL and isinstance(event, _CHANGES) and _is_apart(found, event):
+        if (
+            side(event) is Ranks.ALL
+            and isinstance(event, _CHANGES)
+            and _is_apart(trace, found, event)
+        ):
             continue
         if side(event) is not Ranks.ONE or event.callbacks or _varies(event):
             return None
@@ -92,11 +96,12 @@ def _source(trace: Trace, family: set[str], sharded: Sharded | Wrapped) -> Event
     return found
 
 
-def _is_apart(found: Event | None, event: WeightsSet | WeightsDrawn) -> bool:
+def _is_apart(trace: Trace, found: Event | None, event: WeightsSet | WeightsDrawn) -> bool:
     """Whether a change on all ranks leaves what one rank alone has set before, if it has."""
-    return found is None or (
-        isinstance(found, _CHANGES) and set(found.modules).isdisjoint(event.modules)
-    )
+    if found is None:
+        return True
+    changed = trace.submodules(*event.modules)
+    return isinstance(found, _CHANGES) and set(changed).isdisjoint(found.modules)
 
 
 def _gives_weights(event: Event, family: set[str]) -> bool:
