@@ -16,9 +16,9 @@ class ShardedOnSomeRanks(Rule):
     """Only some of the ranks shard a model.
 
     ## What it does
-    Finds `fully_shard` under a test of the rank (`if rank == 0:`), without a mesh or with one that all ranks make by
-    `init_device_mesh`. It reports nothing if the other ranks shard a model of this class at another place. FSDP501 is about the constructor of FSDP1, which itself waits
-    for all ranks.
+    Finds `fully_shard` under a test of the rank (`if rank == 0:`), without a mesh or with a mesh of all ranks
+    (`init_device_mesh("cuda", (dist.get_world_size(),))`). It reports nothing if the other ranks shard a model of this
+    class at another place. FSDP501 is about the constructor of FSDP1, which itself waits for all ranks.
 
     ## Why is this bad?
     Each forward of a sharded model gathers its parameters from all ranks of the mesh. The ranks that have not sharded the

@@ -114,6 +114,11 @@ def depends_on_rank(value: Value) -> bool:
     return isinstance(value, RankValue) or (isinstance(value, Unknown) and value.by_rank)
 
 
+def is_world_size(value: Value) -> bool:
+    """Whether a value certainly is the number of ranks."""
+    return isinstance(value, Unknown) and value.origin == WORLD_SIZE
+
+
 def is_distinct(value: Value) -> bool:
     """Whether a value is certainly another number on each rank."""
     if isinstance(value, RankValue):

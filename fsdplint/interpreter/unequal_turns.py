@@ -15,7 +15,7 @@ from fsdplint.interpreter.default_numbers import default_count, default_number
 from fsdplint.interpreter.frames import Call, Turns
 from fsdplint.interpreter.list_lengths import list_length
 from fsdplint.interpreter.rank_local_calls import is_global_rank
-from fsdplint.interpreter.ranks import WORLD_SIZE
+from fsdplint.interpreter.ranks import is_world_size
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import Batches
 from fsdplint.interpreter.values import Const, LibraryObject, Sequence, Unknown, Value, constant
@@ -29,7 +29,7 @@ _SHORTENS = frozenset({"zip", "islice", "takewhile", "min"})
 
 def note_range(run: Run, call: Call, made: Value) -> None:
     """`range(rank, count, world_size)`"""
-    if len(call.args) == 3 and is_global_rank(call.args[0]) and _is_world_size(call.args[2]):
+    if len(call.args) == 3 and is_global_rank(call.args[0]) and is_world_size(call.args[2]):
         _note(run, made, default_number(run, call.args[1]), call.node)
 
 
@@ -40,7 +40,7 @@ def note_slice(
     item = node.slice[0].slice if len(node.slice) == 1 else None
     if not isinstance(item, cst.Slice) or item.upper is not None or len(bounds) != 2:
         return
-    if is_global_rank(bounds[0]) and _is_world_size(bounds[1]):
+    if is_global_rank(bounds[0]) and is_world_size(bounds[1]):
         count = default_count(run, list_length(whole)) if whole.open else len(whole.items)
         _note(run, made, count, node)
 
@@ -48,10 +48,6 @@ def note_slice(
 def _note(run: Run, made: Value, count: float | None, node: cst.CSTNode) -> None:
     if count is not None and count >= _RANKS and not run.decisions.single_rank:
         run.turns[made] = Turns(ceil(count / _RANKS), int(count // _RANKS), run.site(node))
-
-
-def _is_world_size(value: Value) -> bool:
-    return isinstance(value, Unknown) and value.origin == WORLD_SIZE
 
 
 def copy_turns(run: Run, value: Value, made: Value) -> None:

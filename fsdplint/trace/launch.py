@@ -130,6 +130,7 @@ class MeshBuilt(Event):
 
     overridden: the keys of `backend_override`; empty if one is unknown.
     shapes_differ: whether ranks give it different shapes.
+    of_world: whether its only size certainly is the number of ranks (static traces only).
     """
 
     kind: ClassVar[str] = "mesh-built"
@@ -139,6 +140,7 @@ class MeshBuilt(Event):
     dim_names: tuple[str, ...] = ()
     overridden: tuple[object, ...] = ()
     shapes_differ: bool = combined(differs, default=False)
+    of_world: bool = unrecorded("a record has the number of ranks", default=False)
 
 
 @event

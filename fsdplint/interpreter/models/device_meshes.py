@@ -15,6 +15,7 @@ from fsdplint.interpreter.meshes import (
     whole_of,
 )
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.ranks import is_world_size
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition, MeshSize, RankChoice, RankValue
 from fsdplint.interpreter.unknown_results import unknown_result
@@ -54,6 +55,7 @@ def device_mesh(run: Run, name: str, call: Call) -> Value:
         dim_names=tuple(d if isinstance(d, str) else "?" for d in dims),
         overridden=_keys(run.settle(call.kwargs.get("backend_override") or Unknown())),
         shapes_differ=_differs(run, shape),
+        of_world=known and _is_of_world(run, shape),
     )
     made = LibraryObject(name, {"id": Const(mesh)})
     device_type = call.arg(0, "device_type")
@@ -69,6 +71,12 @@ def _size(run: Run, value: Value) -> object:
         if any(entry.key.startswith(value.origin) for entry in run.guards):
             return None
     return constant(value)
+
+
+def _is_of_world(run: Run, shape: Value | None) -> bool:
+    """Whether a shape certainly is one dimension of all ranks."""
+    sizes = shape.items if isinstance(shape, Sequence) else []
+    return len(sizes) == 1 and is_world_size(run.settle(sizes[0]))
 
 
 def _keys(value: Value) -> tuple[object, ...]:

@@ -34,10 +34,7 @@ def _test(shard: Sharded) -> Guard | None:
 
 
 def _is_over_all(trace: Trace, shard: Sharded) -> bool:
-    """Whether a sharding certainly is over all ranks: it has no mesh, or one that all ranks make.
-
-    A record also has meshes of some ranks, a static trace those of `init_device_mesh` alone.
-    """
+    """Whether a sharding certainly is over all ranks: it has no mesh, or one of all ranks."""
     if any(name.startswith("*") for name in shard.options):
         return False
     if "mesh" not in shard.options:
@@ -46,7 +43,7 @@ def _is_over_all(trace: Trace, shard: Sharded) -> bool:
     if mesh is None or mesh.ranks.partial or not mesh.shape:
         return False
     size = prod(number or 0 for number in mesh.shape)
-    return size == len(trace.ends) if trace.ends else size != 1
+    return size == len(trace.ends) if trace.ends else mesh.of_world
 
 
 def _is_counterpart(trace: Trace, shard: Sharded, other: Sharded) -> bool:
