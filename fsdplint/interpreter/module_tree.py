@@ -8,7 +8,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value, constant
 from fsdplint.trace import Checkpointed, Sharding, Wrapped
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.wrappers import shards
+from fsdplint.trace.queries.wrappers import has_unknown_units, shards
 
 # A part of an unknown class: the class of the modules whose class name passes a test.
 NAMED = "*named"
@@ -148,8 +148,15 @@ def communicates(run: Run, module: ModuleValue) -> bool:
 
 
 def _holds_unit_of_policy(run: Run, module: ModuleValue) -> bool:
-    """Whether a policy of FSDP1 has wrapped the module or a part of it."""
-    units = {unit for one in run.trace.of(Wrapped) if shards(one) for unit in one.units or ()}
+    """Whether a policy of FSDP1 has wrapped the module or a part of it.
+
+    Without such units, the forward of the module inside of a wrapper would have shards alone, so
+    that it fails. A policy whose units are not known has some in it.
+    """
+    wrappers = [one for one in run.trace.of(Wrapped) if shards(one)]
+    if any(one.inner == module.id and has_unknown_units(one) for one in wrappers):
+        return True
+    units = {unit for one in wrappers for unit in one.units or ()}
     return bool(units) and not units.isdisjoint(run.trace.submodules(module.id))
 
 

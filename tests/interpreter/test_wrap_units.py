@@ -205,3 +205,24 @@ def test_a_call_of_units_of_a_policy(
     modules = found.traces[0].modules
     called = {modules[one.module].class_name for one in events(found, Called) if one.collective}
     assert called == (communicates if strategy == "FULL_SHARD" else set())
+
+
+@pytest.mark.parametrize(
+    ("policy", "gathers"), [("size_based_auto_wrap_policy", True), ("None", False)]
+)
+def test_a_call_inside_of_units_that_are_not_known(
+    tmp_path: Path, policy: str, gathers: bool
+) -> None:
+    """Such a call fails unless units in it gather their parameters."""
+    code = (
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n"
+        "from transformers import AutoModelForCausalLM\n\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.model = AutoModelForCausalLM.from_pretrained('small')\n\n"
+        "    def forward(self, x):\n        return self.model(x).logits\n\n"
+        "    def score(self, x):\n        return self.forward(x).mean()\n\n"
+        f"model = FSDP(Net(), auto_wrap_policy={policy})\nmodel.score(torch.ones(2, 8).long())\n"
+    )
+    found = program(tmp_path, code)
+    calls = [one for one in events(found, Called) if one.via == "forward"]
+    assert [one.collective for one in calls] == [gathers]

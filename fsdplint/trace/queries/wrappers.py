@@ -105,6 +105,12 @@ def is_known_unit(event: Wrapped) -> bool:
     return shards_all(event) and (event.units is not None or event.keeps_rest)
 
 
+def has_unknown_units(event: Wrapped) -> bool:
+    """Whether a wrapper certainly has a policy, of which it is not known what it wraps."""
+    policy = event.options.get("auto_wrap_policy")
+    return event.units is None and policy is not None
+
+
 def shards_all(event: Wrapped) -> bool:
     """Whether a wrapper certainly shards all parameters that its module has, in whatever units."""
     ignores = any(name.startswith("ignored_") for name in event.options)
