@@ -190,6 +190,8 @@ def _sharded_by_now(run: Run, module: ModuleValue, held: Value) -> bool:
     """Whether this is an `nn.Parameter` of a sharded model that is not gathered here."""
     if not is_new_parameter(held) or run.calling:
         return False
+    if any(held is late for _, _, late in run.new_parameters):  # nothing has sharded it
+        return False
     return Groups(run.trace).owner(module.id) is not None
 
 

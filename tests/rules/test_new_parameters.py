@@ -26,14 +26,21 @@ model.scale = nn.Parameter(torch.ones(8))
 {change}
 optimizer = torch.optim.SGD({given}, lr=0.1)
 (model(torch.randn(2, 8)) * model.scale).sum().backward()
+{before_step}
 optimizer.step()
 """
 
 
-def found(tmp_path: Path, change: str = "pass", given: str = "model.parameters()") -> bool:
+def found(
+    tmp_path: Path,
+    change: str = "pass",
+    given: str = "model.parameters()",
+    before_step: str = "pass",
+    code: str = "FSDP113",
+) -> bool:
     path = tmp_path / "main.py"
-    path.write_text(PROGRAM.format(change=change, given=given))
-    rule = rule_by_code("FSDP113")
+    path.write_text(PROGRAM.format(change=change, given=given, before_step=before_step))
+    rule = rule_by_code(code)
     assert rule is not None
     return bool(check(load([path]), [rule()]))
 
@@ -75,3 +82,17 @@ def test_a_new_parameter_does_not_stay(tmp_path: Path, change: str) -> None:
 )
 def test_an_optimizer_may_leave_out_a_new_parameter(tmp_path: Path, given: str) -> None:
     assert not found(tmp_path, given=given)
+
+
+def test_the_gradient_of_a_new_parameter_is_plain(tmp_path: Path) -> None:
+    reduce = "dist.all_reduce(model.scale.grad)"
+    assert not found(tmp_path, before_step=reduce)
+    assert not found(tmp_path, before_step=reduce, code="FSDP415")
+    assert found(tmp_path, before_step="dist.all_reduce(model.weight.grad)", code="FSDP415")
+
+
+@pytest.mark.parametrize("name", ["scale", "weight"])
+def test_a_hook_of_a_new_parameter_runs(tmp_path: Path, name: str) -> None:
+    hook = f"model.{name}.register_hook(lambda grad: dist.all_reduce(grad))"
+    assert found(tmp_path, hook, code="FSDP119") is (name == "weight")
+    assert not found(tmp_path, hook)

@@ -8,9 +8,15 @@ from fsdplint.interpreter.hooks import Moment, register
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.parameter_marks import mark_parameters
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import HookHandle, ParametersOf, TensorValue
+from fsdplint.interpreter.torch_values import (
+    HookHandle,
+    ParametersOf,
+    TensorValue,
+    is_new_parameter,
+)
 from fsdplint.interpreter.values import (
     Dict,
+    LibraryObject,
     ModuleValue,
     OptimizerValue,
     Sequence,
@@ -52,10 +58,22 @@ def in_backward(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value
 @method("ParametersOf", "register_hook", "register_post_accumulate_grad_hook")
 def of_parameter(run: Run, receiver: ParametersOf, name: str, call: Call) -> Value:
     mark = mark_parameters(run, receiver, name, hook=True)
-    gets_gradient = name == "register_hook"
-    values: list[Value] = [Unknown(varying=True) if gets_gradient else receiver]
-    register(run, Moment.BACKWARD, None, call.arg(0, "hook"), values)
+    _of_tensor(run, receiver, name, call)
     return HookHandle(mark=mark)
+
+
+@method("LibraryObject", "register_hook", "register_post_accumulate_grad_hook")
+def of_new_parameter(run: Run, receiver: LibraryObject, name: str, call: Call) -> Value:
+    if is_new_parameter(receiver):
+        _of_tensor(run, receiver, name, call)
+    return Unknown()
+
+
+def _of_tensor(run: Run, tensor: Value, name: str, call: Call) -> None:
+    """Let the backward call a hook of a tensor, which gets the gradient or the tensor."""
+    gets_gradient = name == "register_hook"
+    values = [Unknown(varying=True) if gets_gradient else tensor]
+    register(run, Moment.BACKWARD, None, call.arg(0, "hook"), values)
 
 
 @method("OptimizerValue", "register_step_pre_hook", "register_step_post_hook")
