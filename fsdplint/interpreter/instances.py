@@ -16,6 +16,7 @@ from fsdplint.interpreter.own_optimizers import build_own_optimizer
 from fsdplint.interpreter.ranks import rank_default
 from fsdplint.interpreter.records import (
     MADE_FIELD,
+    UNKNOWN_MAKER,
     dataclass_fields,
     holds_no_none,
     is_named_tuple,
@@ -69,6 +70,8 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
         instance.attributes = named_tuple_fields(klass, call)
         if call.open:
             instance.attributes = {name: Unknown() for name in instance.attributes}
+    if _is_made_by_decorator(klass, call):
+        klass.maker = UNKNOWN_MAKER
     if klass.dataclass:
         set_fields(run, instance, klass, call)
     if derives_from_dict(klass):
@@ -80,6 +83,15 @@ def instantiate(run: Run, klass: Class, call: Call) -> Value:
     if isinstance(klass.lookup("__post_init__"), Function):
         call_method_if_any(run, instance, "__post_init__")
     return instance
+
+
+def _is_made_by_decorator(klass: Class, call: Call) -> bool:
+    """Whether an unknown decorator has given a class its constructor: that of `object` takes no
+    arguments."""
+    if not call.values or not klass.node.decorators or klass.dataclass:
+        return False
+    own = klass.lookup("__init__") or klass.lookup("__new__") or klass.node.keywords
+    return not own and not klass.library_bases() and not klass.has_unknown_base()
 
 
 def instance_lacks(instance: Instance, name: str) -> bool:

@@ -23,6 +23,7 @@ ATTRS = frozenset(
 MAKERS = ATTRS | {
     f"{home}.dataclass" for home in ("chex", "dataclasses", "flax.struct", "pydantic.dataclasses")
 }
+UNKNOWN_MAKER = "a decorator that is not known"
 MADE_FIELD = "a field that a function makes"  # `field(default_factory=function)`
 NAMED_TUPLES = {"typing.NamedTuple", "typing_extensions.NamedTuple"}
 # Library classes whose subclasses have fields as dataclasses do.

@@ -14,6 +14,7 @@ import dataclasses
 from dataclasses import dataclass as record
 
 import attrs
+from elsewhere import settings_of
 from pydantic.dataclasses import dataclass as checked
 
 REGISTRY = {}
@@ -53,6 +54,7 @@ if settings.shards:
         "@frozen",
         "@checked",
         "@attrs.define",
+        "@settings_of('a')",
     ],
 )
 def test_a_field_has_the_value_of_the_call(tmp_path: Path, decorator: str) -> None:

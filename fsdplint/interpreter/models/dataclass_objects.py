@@ -9,6 +9,7 @@ from fsdplint.interpreter.own_dicts import entries_of
 from fsdplint.interpreter.records import (
     ATTRS,
     MAKERS,
+    UNKNOWN_MAKER,
     dataclass_fields,
     is_record,
 )
@@ -71,6 +72,8 @@ def has_fields(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     klass = value.cls if isinstance(value, Instance | ModuleValue) else value
     if not isinstance(klass, Class) or klass.has_unknown_base():
+        return call_unknown(run, Symbol(name), call)
+    if klass.field_maker == UNKNOWN_MAKER:
         return call_unknown(run, Symbol(name), call)
     makers = MAKERS - ATTRS if name.startswith("dataclasses.") else ATTRS
     return Const(klass.field_maker in makers)
