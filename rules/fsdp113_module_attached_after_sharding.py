@@ -37,10 +37,12 @@ class ModuleAttachedAfterSharding(Rule):
     place of linear layers), are not sharded themselves, and are trained by an optimizer that is built
     later. This holds for FSDP1 and FSDP2.
 
-    Also finds a new `nn.Parameter` of a plain tensor in a sharded module.
+    Also finds a new `nn.Parameter` of a plain tensor in a sharded module, if an optimizer gets all
+    parameters of this module later.
 
     A new module is fine if it is frozen or gets its own `fully_shard`, or if the program reduces its
-    gradients itself.
+    gradients itself. A new parameter is fine if it is frozen, removed or replaced before the optimizer
+    is built.
 
     ## Why is this bad?
     Sharding takes the parameters that the module has at that time. Later parameters are plain tensors,

@@ -51,8 +51,8 @@ class Fsdp1MethodWithoutFullParams(Rule):
 
     A call is not reported under `FSDP.summon_full_params`, if each submodule that a method calls has a
     wrapper of its own, if the wrapping policy cannot be followed, or if a call of the wrapper has left the
-    parameters gathered. After a call of the wrapper without gradients, `model.module(x)` is reported if the
-    next backward is its own, and the optimizer of the model steps after it.
+    parameters gathered. After a call of the wrapper without gradients, `model.module(x)` is reported if an
+    optimizer of the model steps directly after the next backward.
 
     ## Why is this bad?
     FSDP1 gathers the parameters in the wrapper's `forward`. The inner module has only this rank's

@@ -16,8 +16,9 @@ class WeightsOfOneRank(Rule):
 
     ## What it does
     Finds models that `fully_shard` or FSDP1 shards after `load_state_dict`, `from_pretrained`, a change of the
-    parameters or their initialization under a test of the rank, if nothing sends the weights to the other ranks before the first
-    backward: no `sync_module_states=True`, no broadcast, and no state that all ranks load.
+    parameters or their initialization under a test of the rank, if nothing gives the weights to the other ranks
+    before the first backward: no `sync_module_states=True`, no broadcast, no state that all ranks load, and no
+    change of these parameters on all ranks.
 
     ## Why is this bad?
     Sharding sends nothing. Each rank keeps its part of the weights that it has: the first rank those of the

@@ -29,8 +29,8 @@ class BatchesNotAveraged(Rule):
 
     ## What it does
     Finds a model, or units of it, that `fully_shard` shards over a part of the mesh (`mesh["dp"]`), while each of all
-    ranks gets other data: from a `DistributedSampler` over all ranks, from a slice such as `data[rank::world_size]`, or from
-    a generator with a seed of the rank.
+    ranks gets other data: from a `DistributedSampler` over all ranks, from a slice such as `data[rank::world_size]`,
+    or from a generator with a seed of the rank.
 
     The ranks along the other dimensions either compute together by tensor parallelism (`parallelize_module`), or
     nothing in the program uses these dimensions. A program that sends data between ranks, reduces gradients by

@@ -21,7 +21,7 @@ from fsdplint.trace import (
 
 _METHODS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "clamp_", "zero_", "fill_",
             "addcmul_", "addcdiv_", "__iadd__", "__isub__", "__imul__", "__itruediv__")  # fmt: skip
-_RANDOM = ("normal_", "uniform_", "trunc_normal_", "bernoulli_", "exponential_")
+_RANDOM = ("normal_", "uniform_", "bernoulli_", "exponential_")
 _FUNCTIONS = ("copy_", "lerp_", "add_", "sub_", "mul_", "div_", "zero_")
 
 
@@ -39,7 +39,7 @@ def install() -> None:
     for name in _METHODS:
         watcher = patching.add_watcher(getattr(torch.Tensor, name), _record)
         setattr(torch.Tensor, name, watcher)
-    for name in filter(functools.partial(hasattr, torch.Tensor), _RANDOM):
+    for name in _RANDOM:
         watcher = patching.add_watcher(getattr(torch.Tensor, name), _record_drawn)
         setattr(torch.Tensor, name, watcher)
     for name in _FUNCTIONS:
