@@ -36,9 +36,9 @@ class StepOnSomeRanks(Rule):
     with the loss of the rank's own batch, or a test of the gradients that FSDP1 has sharded, of which
     each rank sees its own part. A real run shows each step that some rank leaves out.
 
-    Also finds changes in place of parameters that `fully_shard` has sharded, such as the update of a target network,
-    under a test of the rank, changes of copies of sharded parameters, such as an average of the weights, and
-    `zero_grad()` under one.
+    Also finds these under a test of the rank: changes in place of parameters that `fully_shard` has sharded, such as the
+    update of a target network; changes of copies of sharded parameters, such as an average of the weights; and
+    `zero_grad()`. A copy counts if all ranks have made it, before the last backward.
 
     Also finds steps of a learning-rate scheduler that not every rank makes, and a scheduler that gets a
     number which each rank computes from its own data, such as `ReduceLROnPlateau` with a loss that is

@@ -10,7 +10,7 @@ from fsdplint.interpreter.torch_values import ParametersOf, StateValue
 from fsdplint.interpreter.unit_parameters import rests_flat
 from fsdplint.interpreter.values import ModuleValue, Value
 from fsdplint.source.positions import descend
-from fsdplint.trace import Layout, ShardCopySet
+from fsdplint.trace import BackwardRun, Layout, ShardCopySet, StateTaken
 
 _KEEPING_VALUES = {"requires_grad_", "share_memory_", "detach_"}
 
@@ -52,7 +52,8 @@ def note_state_written(run: Run, node: cst.CSTNode, state: StateValue, method: s
     sharded = state.tensor and state.layout is Layout.SHARDED
     if not sharded or not isinstance(state.of, ModuleValue) or method in _KEEPING_VALUES:
         return
-    if state.of_some_ranks:
+    taken = next((one for one in run.trace.of(StateTaken) if one.state == state.id), None)
+    if state.of_some_ranks or taken is None or not _is_kept(run, taken.index):
         return
     if method.endswith("_") and not method.endswith("__"):
         run.emit(ShardCopySet, node, modules=(state.of.id,))
@@ -71,7 +72,18 @@ def _is_sharded(run: Run, value: Value) -> bool:
     return must_be_sharded(run, value) or rests_flat(run, value)
 
 
+def _is_kept(run: Run, made_at: int | None) -> bool:
+    """Whether the program has kept a copy over a backward. Others may be for a print only.
+
+    made_at: the number of events when it was made; None if unknown.
+    """
+    trained = next(reversed(list(run.trace.of(BackwardRun))), None)
+    return made_at is not None and trained is not None and trained.index >= made_at
+
+
 def _record(run: Run, node: cst.CSTNode, copies: list[Value]) -> None:
     found = [one for one in copies if isinstance(one, ParametersOf)]
+    if not all(_is_kept(run, one.taken_at) for one in found):
+        return
     modules = tuple(module.id for one in found for module in one.modules)
     run.emit(ShardCopySet, node, modules=modules)

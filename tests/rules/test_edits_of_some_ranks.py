@@ -117,6 +117,10 @@ def test_copies_on_one_rank(tmp_path: Path, body: str) -> None:
         "        print(n, v.clone().sub_(named[n]))",
         "if rank == 0:\n    sums = {n: torch.zeros_like(p) for n, p in model.named_parameters()}\n"
         "    for n, p in model.named_parameters():\n        sums[n].add_(p.detach())",
+        "change = {n: p.detach() - named[n] for n, p in model.named_parameters()}\n"
+        "if rank == 0:\n    for n in change:\n        print(change[n].abs_())",
+        "late = {n: v.clone() for n, v in model.state_dict().items()}\n"
+        "if rank == 0:\n    for n in late:\n        print(late[n].abs_())",
         "if rank == 0:\n    import copy\n    kept = copy.deepcopy(average)\n"
         "    for a in kept:\n        a.mul_(2)",
     ],
@@ -147,6 +151,7 @@ def test_new_random_values_on_one_rank(tmp_path: Path, body: str) -> None:
         "    nn.init.normal_(model[0].weight)",
         "if rank == 0:\n    nn.init.normal_(model[0].weight)\nnn.init.normal_(model[0].weight)",
         "if rank == 0:\n    noise = torch.empty(8, 8).normal_()",
+        "if rank == 0:\n    nn.init.normal_(model[0].weight)\nfrom elsewhere import sync\nsync(model)",
     ],
 )
 def test_other_random_values(tmp_path: Path, body: str) -> None:

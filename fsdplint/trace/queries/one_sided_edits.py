@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fsdplint.trace import (
     Called,
     Collective,
+    Escaped,
     Event,
     Gathered,
     Ranks,
@@ -114,4 +115,6 @@ def _gives_values(event: Event, family: set[str]) -> bool:
         return "broadcast" in event.api or "scatter" in event.api
     if isinstance(event, WeightsSet | WeightsDrawn):
         return not event.ranks.partial and not family.isdisjoint(event.modules)
+    if isinstance(event, Escaped):  # code out of sight may set them
+        return event.module in family
     return isinstance(event, StateLoaded) and event.into in family
