@@ -33,8 +33,8 @@ class EveryRankSameData(Rule):
     `DistributedSampler`, and neither its dataset nor the seed depends on the rank.
 
     A loader is reported only if this is certain: the dataset is a `TensorDataset`, one of torchvision or
-    of Hugging Face's `datasets`, or of a class of the program that does not use the rank; `collate_fn` uses neither the rank nor random
-    numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
+    of Hugging Face's `datasets`, or of a class of the program that does not use the rank, or gets the same one on all
+    ranks (`rank=0` by default); `collate_fn` uses neither the rank nor random numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
     nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
     A dataset that splits by `get_worker_info()` alone gives each rank the same samples: every rank has workers with
