@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value, constant
+from fsdplint.interpreter.values import Const, ModuleValue, Unknown, Value, constant, gathers
 from fsdplint.trace import Checkpointed, Sharding, Wrapped
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.wrappers import has_unknown_units, shards
@@ -151,8 +151,11 @@ def _holds_unit_of_policy(run: Run, module: ModuleValue) -> bool:
     """Whether a policy of FSDP1 has wrapped the module or a part of it.
 
     Without such units, the forward of the module inside of a wrapper would have shards alone, so
-    that it fails. A policy whose units are not known has some in it.
+    that it fails. A policy whose units are not known has some in it. In a block of
+    `summon_full_params`, the units are gathered already.
     """
+    if gathers(run.contexts):
+        return False
     wrappers = [one for one in run.trace.of(Wrapped) if shards(one)]
     if any(one.inner == module.id and has_unknown_units(one) for one in wrappers):
         return True

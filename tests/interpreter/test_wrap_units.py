@@ -226,3 +226,11 @@ def test_a_call_inside_of_units_that_are_not_known(
     found = program(tmp_path, code)
     calls = [one for one in events(found, Called) if one.via == "forward"]
     assert [one.collective for one in calls] == [gathers]
+
+
+def test_a_call_in_a_block_that_gathers_all_units(tmp_path: Path) -> None:
+    code = INNER.replace("STRATEGY", "ShardingStrategy.FULL_SHARD")
+    block = "with FSDP.summon_full_params(model):\n    model.module.block(torch.ones(2, 8))\n"
+    calls = list(events(program(tmp_path, code + block), Called))
+    assert calls
+    assert not any(one.collective for one in calls)
