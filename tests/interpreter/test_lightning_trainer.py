@@ -56,7 +56,7 @@ module = Module()
 rows = torch.randn(64, 8)
 train = torch.utils.data.DataLoader(rows, batch_size=4, sampler=SAMPLER)
 trainer = L.Trainer(ARGUMENTS, callbacks=[Watch()])
-trainer.fit(module, train, train)
+trainer.fit(module, DATA)
 """
 FSDP = "devices=4, strategy=FSDPStrategy(auto_wrap_policy={nn.Linear})"
 ROOT_ONLY = "devices=4, strategy=FSDPStrategy()"
@@ -71,8 +71,9 @@ def fit(
     callback: str = "",
     more: str = "",
     sampler: str = "None",
+    data: str = "train, train",
 ) -> Program:
-    body = HEAD.replace("ARGUMENTS", arguments).replace("SAMPLER", sampler)
+    body = HEAD.replace("ARGUMENTS", arguments).replace("SAMPLER", sampler).replace("DATA", data)
     for hole, code, depth in (("STEP", step, 8), ("CALLBACK", callback, 4), ("MORE", more, 4)):
         text = textwrap.indent(textwrap.dedent(code) or "pass", " " * depth).strip()
         body = body.replace(hole, text)
@@ -226,3 +227,33 @@ def test_a_module_shards_itself(tmp_path: Path) -> None:
     assert [class_of(found, event.module) for event in events(found, Sharded)] == ["Net", "Module"]
     assert not list(events(found, Prepared))
     assert kinds(found) == [*TRAINED, *TRAINED]
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "validates"),
+    [
+        ("train, train", "", True),
+        ("train, val_dataloaders=train", "", True),
+        ("train", "", False),
+        ("train, None", "", False),
+        ("train", "def val_dataloader(self):\n    return train\n", True),
+        ("datamodule=Unseen()", "", True),
+    ],
+)
+def test_a_validation_needs_data(data: str, more: str, validates: bool, tmp_path: Path) -> None:
+    found = fit(tmp_path, data=data, more=more)
+    assert ("validation_step" in {one.via for one in events(found, Called)}) is validates
+
+
+def test_a_module_that_no_trainer_trains_has_no_such_methods(tmp_path: Path) -> None:
+    code = """
+class Other(nn.Module):
+    def forward(self, x):
+        if dist.get_rank() == 0:
+            self.log("loss", x.mean(), sync_dist=True)
+        return x
+
+model = FSDP(Other())
+model.module.log("loss", 1.0, sync_dist=True)
+"""
+    assert not list(events(program(tmp_path, code), Collective))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fsdplint.interpreter.attributes import read_attribute
@@ -11,8 +11,9 @@ from fsdplint.interpreter.iteration import iterate
 from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.lightning_names import TRAINERS
 from fsdplint.interpreter.models.model_parallel import mesh_of
-from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.models.registry import MethodModel, function, method
 from fsdplint.interpreter.models.training_frameworks import methods_of, shards_by_strategy
+from fsdplint.interpreter.module_calls import call_library_method
 from fsdplint.interpreter.module_tree import communicates, sharding_inside
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.rank_local import local_of
@@ -38,7 +39,9 @@ from fsdplint.interpreter.values import (
 from fsdplint.trace import Collective, Guard, GuardKind, Prepared
 
 _CLOSURE = "lightning.pytorch.loops.optimization.closure.Closure"
-WRAPPED = "*wrapped by a strategy"  # an attribute
+# Attributes of the module that a Trainer trains.
+WRAPPED = "*wrapped by a strategy"
+_TRAINED = "*trained by a Trainer"
 TURNS = 2  # of the loop over the batches
 
 
@@ -94,6 +97,7 @@ class _Fit:
             strategy = Unknown(library="lightning.pytorch.strategies.FSDPStrategy")
             self.trainer.parts["strategy"] = strategy
         strategy.parts["model"] = module
+        module.attributes[_TRAINED] = Const(True)
         module.attributes["trainer"] = self.trainer
         module.attributes["global_rank"] = RankValue("global")
         module.attributes["local_rank"] = RankValue("local")
@@ -139,6 +143,8 @@ class _Fit:
         self.run.call(Method(optimizer, "step"), Call(self.node))
 
     def _validate(self) -> None:
+        if not self._has_validation():
+            return
         batch = self._batches(2, "val_dataloaders")
         index = Unknown(varying=True)
         context = Context("no_grad")
@@ -151,6 +157,14 @@ class _Fit:
             self._everywhere("on_validation_epoch_end")
         finally:
             self.run.contexts.remove(context)
+
+    def _has_validation(self) -> bool:
+        """Whether the module has a step for a validation, and `fit` may get data for it."""
+        if _method_of(self.module, "validation_step") is None:
+            return False
+        given = (self.call.arg(2, "val_dataloaders"), self.call.arg(3, "datamodule"))
+        own = _method_of(self.module, "val_dataloader") is not None
+        return own or any(one is not None and not is_none(self.run.settle(one)) for one in given)
 
     def _batches(self, position: int, keyword: str) -> Value:
         loader = self.run.settle(self.call.arg(position, keyword) or Unknown())
@@ -199,7 +213,22 @@ def _if_there_is_a_loss(run: Run, module: ModuleValue, loss: Value) -> list[tupl
     return [(Guard(GuardKind.VARYING, text, True, step.site, own_data=local.source), "")]
 
 
-@method("ModuleValue", "manual_backward")
+def _of_trained(*names: str) -> Callable[[MethodModel], MethodModel]:
+    """A decorator for the model of a method that a module has if a Trainer trains it."""
+
+    def register(model: MethodModel) -> MethodModel:
+        def chosen(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+            if _TRAINED in receiver.attributes:
+                return model(run, receiver, name, call)
+            return call_library_method(run, receiver, name, call)
+
+        method("ModuleValue", *names)(chosen)
+        return model
+
+    return register
+
+
+@_of_trained("manual_backward")
 def manual_backward(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`self.manual_backward(loss)` of a LightningModule."""
     loss = run.settle(call.arg(0, "loss") or Unknown())
@@ -222,7 +251,7 @@ def _is_wrapped(module: ModuleValue) -> bool:
     return WRAPPED in module.attributes
 
 
-@method("ModuleValue", "optimizers")
+@_of_trained("optimizers")
 def optimizers_of(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """`self.optimizers()`: the only optimizer, or all."""
     made = receiver.attributes.get("*optimizers")
@@ -230,7 +259,7 @@ def optimizers_of(run: Run, receiver: ModuleValue, name: str, call: Call) -> Val
     return found[0] if len(found) == 1 else Unknown(origin="optimizers()")
 
 
-@method("ModuleValue", "log", "log_dict")
+@_of_trained("log", "log_dict")
 def log(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     """Logs numbers. With `sync_dist`, all ranks reduce them."""
     alone = call.kwargs.get("rank_zero_only")
