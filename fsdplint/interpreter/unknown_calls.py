@@ -166,6 +166,10 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
         entry = unknown_entries.call_method(run, function.owner, name, call)
         if entry is not None:
             return entry
+        if name == "load_state_dict" and _is_load_of_module(call):
+            module = as_module(run, function.owner)
+            if module is not None:
+                return METHODS["ModuleValue", name](run, module, name, call)
         method = METHODS.get(("Unknown", name))
         owner = origin.rpartition(".")[0]
         if method is not None and (owner or function.part_of is not None):
@@ -290,6 +294,11 @@ def _depends_on_rank(function: Value, call: Call) -> bool:
         if isinstance(called, cst.Attribute) and called.attr.value in _MOVES:
             return depends_on_rank(function.owner)
     return any(depends_on_rank(v) for v in call.values)
+
+
+def _is_load_of_module(call: Call) -> bool:
+    """Whether a module loads a state: no other object's method takes `strict` and `assign`."""
+    return len(call.args) > 1 or not call.kwargs.keys().isdisjoint({"strict", "assign"})
 
 
 def _call_within(run: Run, function: Unknown, call: Call) -> Value:

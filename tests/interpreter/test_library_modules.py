@@ -9,7 +9,15 @@ from programs import class_of, events, findings, program
 
 from fsdplint.interpreter.library_classes import builds_model, is_module_class
 from fsdplint.rules.fsdp103_optimizer_before_shard import OptimizerBeforeShard
-from fsdplint.trace import Escaped, ModuleBuilt, OptimizerBuilt, RequiresGradSet, Sharded
+from fsdplint.trace import (
+    Escaped,
+    ModuleBuilt,
+    OptimizerBuilt,
+    RequiresGradSet,
+    Sharded,
+    StateLoaded,
+    Wrapped,
+)
 
 MODULE_CLASSES = [
     "transformers.AutoModelForCausalLM",
@@ -266,3 +274,37 @@ def test_the_configuration_of_a_model_is_no_part_of_it(tmp_path: Path) -> None:
         fully_shard(model)
     """
     assert not list(events(program(tmp_path, body), Escaped))
+
+
+LOADED_ON_ONE_RANK = """
+import somelib
+
+dist.init_process_group("gloo")
+model = somelib.get_model()
+if dist.get_rank() == 0:
+    model.load_state_dict({call})
+model = FSDP(model)
+optimizer = torch.optim.AdamW(model.parameters())
+for batch in somelib.batches():
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "certain"),
+    [
+        ("torch.load('w.pt'), strict=False", True),
+        ("torch.load('w.pt'), assign=True", True),
+        ("torch.load('w.pt'), False", True),
+        ("torch.load('w.pt')", False),  # optimizers have this method, too
+    ],
+)
+def test_an_object_that_loads_a_state_as_only_modules_do(
+    tmp_path: Path, call: str, certain: bool
+) -> None:
+    found = program(tmp_path, LOADED_ON_ONE_RANK.replace("{call}", call))
+    (built,) = [e for e in events(found, Wrapped)][:1]
+    loads = [e for e in events(found, StateLoaded) if e.into == built.inner]
+    assert bool(loads) == certain
+    assert bool(findings(found, "FSDP318")) == certain
