@@ -10,6 +10,7 @@ import libcst as cst
 
 from fsdplint.interpreter.branch_conditions import rank_guard
 from fsdplint.interpreter.models.data import loader_in
+from fsdplint.interpreter.ranks import depends_on_rank
 from fsdplint.interpreter.torch_values import RankChoice, RankSide
 from fsdplint.interpreter.values import Lazy, Sequence, Unknown, Value, constant, is_none
 from fsdplint.trace import Guard
@@ -90,13 +91,40 @@ def range_from(begin: RankChoice) -> Value:
     A number that only some ranks compute, such as the epoch in a checkpoint, counts as higher than
     the constant of the other ranks.
     """
-    one, two = constant(begin.one), constant(begin.two)
-    sides = [isinstance(side, int) for side in (one, two)]
-    if not any(sides) or one == two:
+    lower = _holds_where_lower(begin)
+    if lower is None:
         return replace(begin, one=None, two=None, parts={})
-    lower = [sides[0] and (not sides[1] or one < two), sides[1] and (not sides[0] or two < one)]
-    made = [Sequence([Unknown(varying=True) for _ in range(1 + more)], "list") for more in lower]
-    return replace(begin, one=made[0], two=made[1], parts={})
+    turns = [1 + lower, 2 - lower]
+    sides = [Sequence([Unknown(varying=True) for _ in range(n)], "list") for n in turns]
+    return replace(begin, one=sides[0], two=sides[1], parts={})
+
+
+def _holds_where_lower(number: RankChoice) -> bool | None:
+    """Whether the test holds on the ranks whose number is lower; None if that is not known."""
+    one, two = constant(number.one), constant(number.two)
+    known = [isinstance(side, int) for side in (one, two)]
+    if not any(known) or one == two:
+        return None
+    return bool(one < two) if all(known) else known[0]
+
+
+def counting_side(run: Run, test: cst.BaseExpression) -> RankSide | None:
+    """The ranks that make further turns of a loop that counts a number up: where it begins lower.
+
+    `while step < total`, `while step != total`, `while total > step`
+    """
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    places, op = (test.left, test.comparisons[0].comparator), test.comparisons[0].operator
+    if isinstance(op, cst.GreaterThan | cst.GreaterThanEqual):
+        places = places[1], places[0]
+    elif not isinstance(op, cst.LessThan | cst.LessThanEqual | cst.NotEqual):
+        return None
+    number, end = (run.settle(run.evaluations.get(place, Unknown())) for place in places)
+    if not isinstance(number, RankChoice) or number.agreed or number.test is None:
+        return None
+    lower = _holds_where_lower(number)
+    return None if lower is None or depends_on_rank(end) else RankSide(number.test, lower)
 
 
 def guard_of(run: Run, side: RankSide) -> Guard | None:

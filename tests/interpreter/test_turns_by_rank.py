@@ -161,3 +161,41 @@ def test_a_later_begin_of_one_rank(tmp_path: Path, choice: str) -> None:
 def test_a_begin_of_all_ranks(tmp_path: Path, choice: str) -> None:
     found = forwards(tmp_path, f"{choice}\nfor batch in used:\n    model(data)\n")
     assert set(found) == {Ranks.ALL}
+
+
+READ_ON_ONE_RANK = "step = 0\nif rank == 0:\n    step = torch.load('state')['step']\n"
+COUNTED = "while step < 8:\n    model(data)\n    step += 1\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        READ_ON_ONE_RANK + COUNTED,
+        READ_ON_ONE_RANK.replace("0:", "0 and True:") + COUNTED,
+        READ_ON_ONE_RANK + COUNTED.replace("step < 8", "step != 8"),
+        READ_ON_ONE_RANK + COUNTED.replace("step < 8", "int(input()) > step"),
+        "step = 3 if rank == 0 else 1\n" + COUNTED,
+    ],
+)
+def test_a_number_of_one_rank_that_is_counted_up(tmp_path: Path, code: str) -> None:
+    found = forwards(tmp_path, code)
+    assert found[0] is Ranks.ALL
+    assert found[-1] is Ranks.OTHERS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        READ_ON_ONE_RANK
+        + "sent = [step]\ndist.broadcast_object_list(sent)\nstep = sent[0]\n"
+        + COUNTED,
+        READ_ON_ONE_RANK + "end = step + 8\n" + COUNTED.replace("8", "end"),
+        READ_ON_ONE_RANK + "step = 0\n" + COUNTED,
+        READ_ON_ONE_RANK + COUNTED.replace("step += 1", "step = 9"),
+        READ_ON_ONE_RANK.replace("if rank == 0", "if True") + COUNTED,
+        "step = rank\n" + COUNTED.replace("+= 1", "+= dist.get_world_size()"),
+    ],
+)
+def test_a_number_of_all_ranks_that_is_counted_up(tmp_path: Path, code: str) -> None:
+    found = program(tmp_path, code, header=HEAD)
+    assert not any(unmatched_collectives(trace) for trace in found.traces)

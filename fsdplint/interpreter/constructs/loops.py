@@ -34,10 +34,16 @@ from fsdplint.interpreter.models.data import begin_pass, end_pass, loader_in, pa
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.program_arguments import end_of_loop
 from fsdplint.interpreter.rank_local import of_loader, own_truth
-from fsdplint.interpreter.rank_turns import guard_of, turns_by_rank
+from fsdplint.interpreter.rank_turns import counting_side, guard_of, turns_by_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import Signal, guard_end, terminates
-from fsdplint.interpreter.torch_values import Batches, ParametersOf, RankTest, each_parameter
+from fsdplint.interpreter.torch_values import (
+    Batches,
+    ParametersOf,
+    RankSide,
+    RankTest,
+    each_parameter,
+)
 from fsdplint.interpreter.turn_tests import number_turns
 from fsdplint.interpreter.unequal_turns import note_turns
 from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
@@ -294,11 +300,18 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
             lambda: _with_else(run, None, _loop(run, node.body, False, [_no_target])),
         )
 
+    counting: list[RankSide | None] = []
+
     def turn() -> None:
         """Ranks for which the test fails do not take part from this turn on."""
         test = run.eval(node.test)
         local = own_truth(test)
-        if isinstance(test, RankTest):
+        counting.append(counting_side(run, node.test))
+        further = guard_of(run, counting[0]) if counting[0] is not None else None
+        if further is not None and isinstance(test, RankTest):
+            if len(counting) > 1:
+                run.leave_guards([(further, "")], guard_end("break"))
+        elif isinstance(test, RankTest):
             run.leave_guards([(rank_guard(run, node.test, test, True), "")], guard_end("break"))
         elif local is not None:
             guard = varying_guard(run, node.test, True, local)
