@@ -102,3 +102,25 @@ def test_gradients_that_fsdp1_loses_are_noted(tmp_path: Path) -> None:
     assert any("gradients of a loss" in note.text for note in found.notes)
     found, _ = plan(tmp_path, body)
     assert not any("gradients of a loss" in note.text for note in found.notes)
+
+
+LIBRARY = """\
+from diffusers import AutoencoderKL, UNet2DModel
+coder = AutoencoderKL.from_pretrained("coder")
+"""
+
+
+def test_a_method_of_a_library_that_computes(tmp_path: Path) -> None:
+    body = "coder = FSDP(coder)\nwith torch.no_grad():\n    y = coder.encode(batch).sample()"
+    text = migrated(tmp_path, f"from data import batch\n{LIBRARY}{body}")
+    assert '\nregister_fsdp_forward_method(coder, "encode")' in text
+    assert "    y = coder.encode(batch).sample()\n    coder.reshard()" in text
+
+
+def test_one_function_for_several_classes_of_a_library(tmp_path: Path) -> None:
+    body = (
+        "def shard(model):\n    return FSDP(model)\n\n\n"
+        "other = shard(UNet2DModel())\ncoder = shard(coder)\ny = coder.decode(torch.ones(2, 8))"
+    )
+    text = migrated(tmp_path, LIBRARY + body)
+    assert '    if hasattr(model, "decode"):\n        register_fsdp_forward_method(' in text

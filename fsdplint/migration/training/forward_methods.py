@@ -31,6 +31,11 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import RANK_WORDS, perhaps_one_rank
 
 GENERATES = ("generate", "sample")
+# Methods that compute with the parameters, by the library of the model's class.
+COMPUTES = {
+    "diffusers": ("encode", "decode", "tiled_encode", "tiled_decode"),
+    "transformers": ("get_audio_features", "get_image_features", "get_text_features"),
+}
 TITLE = "Register the method, so that it gathers the parameters"
 NOTE = (
     "methods that run outside of the forward gather the model's own parameters (FSDP1 raises if "
@@ -72,7 +77,7 @@ def rewrite(
         raise Blocked(source, node, METHOD_ON_SOME_RANKS(name=name))
     for call in calls:
         methods = migration.methods.by_call.setdefault(call, {})
-        certain = _all_have_it(migration, call, name)
+        certain = _all_have_it(migration, call, node)
         methods[name] = methods.get(name, True) and certain
     migration.methods.uses.append((source, node, calls))
     _reshard_after(migration, source, node, model)
@@ -109,7 +114,11 @@ def _runs_parts(migration: Migration, source: Source, node: cst.Attribute) -> bo
     """Whether a method of the program's class calls submodules of its object."""
     for value in migration.values(node.value):
         inner = _unwrap(value) if isinstance(value, ModuleValue) else None
-        if inner is not None and _calls_parts(inner, node.attr.value, set()):
+        if inner is None:
+            continue
+        if _calls_parts(inner, node.attr.value, set()):
+            return True
+        if node.attr.value in COMPUTES.get((inner.library_class or "").partition(".")[0], ()):
             return True
     call = source.parent(node)
     return any(_enters_parts(trace, event) for trace, event in _events(migration, call))
@@ -146,7 +155,7 @@ def _calls_parts(module: ModuleValue, name: str, seen: set[str]) -> bool:
 def _events(migration: Migration, call: cst.CSTNode | None) -> Iterator[tuple[Trace, Called]]:
     for trace in migration.program.traces:
         for event in trace.of(Called):
-            if isinstance(event.site, NodeSite) and event.site.node is call:
+            if _is_at(event, call):
                 yield trace, event
 
 
@@ -262,6 +271,18 @@ def _constructors(migration: Migration, model: cst.BaseExpression) -> list[cst.C
     return found
 
 
+def _wraps_one(migration: Migration, call: cst.Call) -> bool:
+    """Whether a constructor call wraps one model at most in each run."""
+    return all(
+        len({event.module for event in trace.of(Wrapped) if _is_at(event, call)}) <= 1
+        for trace in migration.program.traces
+    )
+
+
+def _is_at(event: Event, call: cst.CSTNode | None) -> bool:
+    return isinstance(event.site, NodeSite) and event.site.node is call
+
+
 def _wrapped_id(value: object) -> str:
     while is_fsdp1(value) and isinstance(value, ModuleValue):  # type: ignore[arg-type]
         if value.wrapper == "fsdp1":
@@ -270,18 +291,23 @@ def _wrapped_id(value: object) -> str:
     return ""
 
 
-def _all_have_it(migration: Migration, call: cst.Call, name: str) -> bool:
-    """Whether every model that a constructor call wraps certainly has the method."""
+def _all_have_it(migration: Migration, call: cst.Call, node: cst.Attribute) -> bool:
+    """Whether every model that a constructor call wraps certainly has the method `node`."""
+    name = node.attr.value
     module = call.args[0].value if call.args else None
     values = (
         [_unwrap(v) if isinstance(v, ModuleValue) else v for v in migration.values(module)]
         if module is not None
         else []
     )
+    calls = migration.values(node.value) if _wraps_one(migration, call) else []
+    having = {_unwrap(value).library_class for value in calls if isinstance(value, ModuleValue)}
+    having.discard(None)
     return bool(values) and all(
         isinstance(value, ModuleValue)
         and (
             (value.cls is not None and value.cls.lookup(name) is not None)
+            or value.library_class in having
             or (name == "generate" and (value.library_class or "").startswith("transformers."))
         )
         for value in values
