@@ -17,6 +17,7 @@ from fsdplint.migration.training import (
     counts,
     equal_choices,
     forward_methods,
+    freed_storage,
     gradients,
     inner_module,
     inner_names,
@@ -106,6 +107,8 @@ def _rewrite_attribute(migration: Migration, source: Source, node: cst.Attribute
     if name == inner_names.INNER:
         with migration.collecting(source, node):
             wrapper.rewrite_inner(migration, source, node)
+        return
+    if name in ("_handle", "flat_param") and freed_storage.rewrite(migration, source, node):
         return
     if not migration.wrapping_of(node.value):
         if (model := _wrapper_of(migration, node)) is not None and is_called(source, node):
