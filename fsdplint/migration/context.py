@@ -14,6 +14,7 @@ from fsdplint.interpreter.values import ModuleValue, Unknown, Value
 from fsdplint.migration.analysis.aliases import Alias, aliases_in, whole_name
 from fsdplint.migration.analysis.ddp_arms import nodes_of_ddp_arms
 from fsdplint.migration.analysis.isinstance_narrowing import narrowed_nodes
+from fsdplint.migration.analysis.other_arms import excluded_nodes
 from fsdplint.migration.analysis.passed_names import passed_names
 from fsdplint.migration.analysis.static_methods import static_methods
 from fsdplint.migration.analysis.typed_models import typed_models
@@ -116,6 +117,7 @@ class Migration(Changes):
     methods: ForwardMethods = field(default_factory=ForwardMethods)
     _unreached_modules: dict[cst.CSTNode, str] | None = None
     _narrowed_nodes: dict[cst.CSTNode, str] | None = None
+    _excluded_nodes: set[cst.CSTNode] | None = None
     _typed_models: set[cst.CSTNode] | None = None
     _values: dict[cst.CSTNode, list[Value]] = field(default_factory=dict)
 
@@ -198,7 +200,9 @@ class Migration(Changes):
     def wrapping_of(self, node: cst.CSTNode) -> str:
         """Whether a node is a module that FSDP1 wraps: "always", "sometimes" or "" for never."""
         values = self.values(node)
-        if node in self.uncalled_nodes or (not values and self.in_other_arm(node)):
+        if node in self.uncalled_nodes:
+            return ""
+        if not values and (self.in_other_arm(node) or self.is_excluded(node)):
             return ""
         if all(is_synthetic(value, node) for value in values):
             return self._unreached_models().get(node) or self.narrowing(node)
@@ -238,6 +242,14 @@ class Migration(Changes):
         if not all(isinstance(v, Unknown) or is_synthetic(v, node) for v in self.values(node)):
             return ""
         return self._narrowed_nodes.get(node, "")
+
+    def is_excluded(self, node: cst.CSTNode) -> bool:
+        """Whether a node runs only if a test `isinstance(model, FSDP)` of a wrapped model is false."""
+        if self._excluded_nodes is None:
+            self._excluded_nodes = excluded_nodes(
+                self.sources, lambda node: self.fsdp1(node) == FSDP, self._is_always_wrapped
+            )
+        return node in self._excluded_nodes
 
     def has_typed_state(self, node: cst.CSTNode) -> bool:
         """Whether code beside a node of unknown value calls FSDP1's methods for states with it."""

@@ -29,7 +29,7 @@ def narrowed_nodes(sources: Sequence[Source], is_class: IsClass) -> dict[cst.CST
     found: dict[cst.CSTNode, str] = {}
     for source in sources:
         for call in walk(source, skip_imports=True):
-            test = _test(source, call, is_class)
+            test = tested(source, call, is_class)
             if test is None:
                 continue
             text, how = test
@@ -45,7 +45,7 @@ def guarded_reads(source: Source, call: cst.CSTNode, text: str) -> Iterator[cst.
                 yield part
 
 
-def _test(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:
+def tested(source: Source, call: cst.CSTNode, is_class: IsClass) -> Test | None:
     """`isinstance(model, FSDP)`. With further classes, the model is wrapped "sometimes"."""
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
         return None

@@ -127,6 +127,8 @@ def check_branches(migration: Migration, calls: list[tuple[Source, cst.Call]]) -
         for node in attributes(source):
             if migration.in_other_arm(node) or node in migration.uncalled_nodes:
                 continue
+            if migration.is_excluded(node):
+                continue
             if node.attr.value in CHANGED and _is_unreached(migration, source, node.value, wrapped):
                 text = source.code(node)
                 reason = CODE_NOT_REACHED(code=text)
@@ -154,6 +156,8 @@ def check_optimizers(migration: Migration, calls: list[tuple[Source, cst.Call]])
             if node.attr.value not in ("state_dict", "load_state_dict") or node.value not in found:
                 continue
             if migration.is_changed(source, node) or migration.in_other_arm(node):
+                continue
+            if migration.is_excluded(node):
                 continue
             if is_fallback(migration, source, node):
                 migration.note(FALLBACK, source, node, detail=FALLBACK_DETAIL)
