@@ -137,22 +137,37 @@ def only_load(migration: Migration, source: Source, node: cst.Call) -> cst.Call 
 
     None if any other code reads the result.
     """
+    function = function_around(source, node)
+    found = only_loads(migration, node, mixed=False)
+    if any(function_around(file, load) is not function for file, load in found):
+        return None
+    return found[0][1] if len(found) == 1 else None
+
+
+def only_loads(
+    migration: Migration, node: cst.Call, *, mixed: bool = True
+) -> list[tuple[Source, cst.Call]]:
+    """The calls `optimizer.load_state_dict(x)` whose x is a call's result.
+
+    Empty if any other code reads the result.
+
+    mixed: whether x may also be another state.
+    """
     states = migration.values(node)
     if not states or not all(isinstance(state, StateValue) for state in states):
-        return None
+        return []
     made = {id(state) for state in states}
-    function = function_around(source, node)
-    found: list[cst.Call] = []
+    found: list[tuple[Source, cst.Call]] = []
     for file, part in _expressions(migration):
         known = [id(value) in made for value in migration.values(part)]
         if not any(known):
             continue
         load = _loading_call(file, part)
-        if load is not None and all(known) and function_around(file, load) is function:
-            found.append(load)
+        if load is not None and (mixed or all(known)):
+            found.append((file, load))
         elif not _carries(migration, file, part, made):
-            return None
-    return found[0] if len(found) == 1 else None
+            return []
+    return found
 
 
 def _expressions(migration: Migration) -> Iterator[tuple[Source, cst.BaseExpression]]:

@@ -23,6 +23,7 @@ from fsdplint.migration.state_dicts import (
     kept_states,
     later_loads,
     resharding,
+    returned_states,
     sharded_files,
     state_functions,
     straight_line,
@@ -359,7 +360,12 @@ class States(ModelStates):
             if not in_place:
                 later = later_loads.find(self.source, self._loads, node, named["optim"].value)
             if later is None:
-                raise
+                given = named["optim"].value
+                found = returned_states.find(self.migration, self.source, node, given)
+                if in_place or not found:
+                    raise
+                returned_states.set_here(self, node, named, state, options, found)
+                return
             later_loads.set_here(self, node, named, state, options, later)
             return
         model = expression(self.migration, self.source, named["model"].value)
