@@ -209,3 +209,45 @@ def test_a_unit_that_a_rank_skips_in_a_forward(tmp_path: Path) -> None:
 def test_a_part_that_all_ranks_gather(tmp_path: Path, test: str, shard: str) -> None:
     """Each rank calls each unit, or the parts are in the unit of the whole model."""
     assert undecided(tmp_path, EXPERTS.format(test=test, shard=shard)) == []
+
+
+TURNS = """\
+steps = {steps}
+torch.manual_seed({seed})
+number = torch.randint(0, 4, (1,)){item}
+for step in steps[{bounds}]:
+    dist.barrier()
+"""
+OF_EACH_RANK = "7 + dist.get_rank()"
+
+
+@pytest.mark.parametrize("steps", ["[9, 6, 3]", "torch.tensor([9, 6, 3])", "list(range(9, 0, -3))"])
+@pytest.mark.parametrize("item", ["", ".item()"])
+def test_turns_over_as_many_elements_as_a_rank_draws(tmp_path: Path, steps: str, item: str) -> None:
+    body = TURNS.format(steps=steps, seed=OF_EACH_RANK, item=item, bounds=":number")
+    assert undecided(tmp_path, body) == ["for step in steps[:number]"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "bounds"),
+    [("7", ":number"), (OF_EACH_RANK, ":2"), (OF_EACH_RANK, "number:"), (OF_EACH_RANK, "::2")],
+)
+def test_turns_over_as_many_elements_as_all_ranks_take(
+    tmp_path: Path, seed: str, bounds: str
+) -> None:
+    body = TURNS.format(steps="[9, 6, 3]", seed=seed, item="", bounds=bounds)
+    assert undecided(tmp_path, body) == []
+
+
+def test_the_whole_list_of_which_a_rank_takes_some(tmp_path: Path) -> None:
+    body = TURNS.format(steps="[9, 6, 3]", seed=OF_EACH_RANK, item="", bounds=":number")
+    body = (
+        body.replace("    dist.barrier()", "    pass") + "for step in steps:\n    dist.barrier()\n"
+    )
+    assert undecided(tmp_path, body) == []
+
+
+def test_turns_over_as_many_elements_as_rank_0_draws(tmp_path: Path) -> None:
+    body = TURNS.format(steps="[9, 6, 3]", seed=OF_EACH_RANK, item="", bounds=":number")
+    body = body.replace("for step", "dist.broadcast(number, src=0)\nfor step")
+    assert undecided(tmp_path, body) == []

@@ -9,6 +9,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     amounts,
     cut_samples,
+    drawn_turns,
     gathered_rows,
     local_columns,
     losses,
@@ -92,6 +93,7 @@ def eval_subscript(run: Run, node: cst.Subscript) -> Value:
     found = _select(run, node, value, selection)
     if selection.is_slice:
         own_shuffles.note_slice(run, value, found)
+        found = drawn_turns.drawn_slice(run, node, value, selection.bounds, found)
         cut_samples.note_slice(run, node, value, found, selection.bounds)
     one = node.slice[0].slice if len(node.slice) == 1 else None
     if isinstance(one, cst.Slice) and one.lower is not None and one.upper is not None:
