@@ -190,7 +190,8 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
             return [known], False  # of `enumerate`
         if known is not None and rank_local.local_of(known) is not None:
             return [known], False
-        element = Unknown(varying=True, by_rank=value.by_rank, rank_local=value.rank_local)
+        local = value.rank_local or rank_local.of_library_part(run, value)
+        element = Unknown(varying=True, by_rank=value.by_rank, rank_local=local)
         return [element], False
     return [Unknown(varying=True)], False
 

@@ -210,8 +210,14 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
         if loader.over_all or (loader.sampler is not None and loader.sampler.over_all):
             run.of_each_rank.add(own.source)
         return own
-    held = local_of(loader.dataset)
+    held = local_of(loader.dataset) or of_library_part(run, loader.dataset)
     return RankLocal(held.source) if held is not None else None
+
+
+def of_library_part(run: Run, value: Value | None) -> RankLocal | None:
+    """What makes elements different on each rank that a library has split: see `library_parts`."""
+    source = run.library_parts.get(value) if value is not None and run.library_parts else None
+    return own_data(run, source) if source is not None else None
 
 
 def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:

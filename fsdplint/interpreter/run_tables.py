@@ -107,6 +107,7 @@ class DataTables:
         self.clocks: set[NodeSite] = set()  # where a rank reads its clock
         self.tests_of_position: set[NodeSite] = set()  # of numbers that derive from the rank
         self.names_of_processes: set[NodeSite] = set()  # its process id, or a uuid
+        self.library_parts: dict[Value, NodeSite] = {}  # with the place of the split
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one

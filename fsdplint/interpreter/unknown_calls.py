@@ -10,6 +10,7 @@ import libcst as cst
 from fsdplint.interpreter import (
     gradient_writes,
     lazy,
+    library_parts,
     meta_device,
     unfinished_saves,
     unknown_entries,
@@ -213,6 +214,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     result = value_by_name(name, f"{origin}({given})" if origin else "")
     if isinstance(result, Unknown):
         note_chunks(run, of_library, call, result)
+        library_parts.note_call(run, function, call, result)
         result.library = function.library if isinstance(function, Unknown) else ""
         result.argument = derives_from_argument(function)
         result.by_rank = _depends_on_rank(function, call)
