@@ -38,8 +38,9 @@ class OptimizerBeforeShard(Rule):
     optimizer over the inner module of an FSDP1 wrapper that is built after wrapping; and FSDP1 with
     `use_orig_params=True`, which keeps the parameter objects.
 
-    An optimizer that Accelerate's `prepare` gets together with its model is found if the program itself
-    passes `FullyShardedDataParallelPlugin(use_orig_params=False)` to the `Accelerator`.
+    An optimizer that is built before Accelerate's `prepare` is found if the program passes
+    `FullyShardedDataParallelPlugin(use_orig_params=False)` to the `Accelerator`, or if a script or document of the
+    project starts it by `accelerate launch` with this setting.
 
     An optimizer that is built before `load_state_dict(state, assign=True)` of a sharded module is found, too: the
     tensors of the state take the place of the parameters.

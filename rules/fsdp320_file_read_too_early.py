@@ -11,6 +11,7 @@ from fsdplint.trace import (
     Event,
     Loaded,
     MeshBuilt,
+    Prepared,
     ProcessGroupInit,
     Ranks,
     Saved,
@@ -53,7 +54,7 @@ class FileReadTooEarly(Rule):
     severity = Severity.ERROR
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if not trace.complete or not trace.shardings():
+        if not trace.complete or not (trace.shardings() or any(trace.of(Prepared))):
             return
         seen = set()
         for event in trace.of(Loaded):

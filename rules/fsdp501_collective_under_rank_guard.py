@@ -45,7 +45,7 @@ class CollectiveUnderRankGuard(Rule):
     state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
     `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
     `torch.distributed.checkpoint.save`, and the collectives of `torch.distributed`. A model is sharded, too,
-    if Fabric's `FSDPStrategy` or Accelerate's plugin certainly shards it.
+    if Fabric's `FSDPStrategy`, Accelerate's plugin or an `accelerate launch` in a script of the project shards it.
 
     Also finds collectives that each rank runs or skips by its own data: `if torch.isnan(loss): continue`
     before the backward, a checkpoint under `if loss < best:`, a `break` by a loss that was never reduced

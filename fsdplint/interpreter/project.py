@@ -26,6 +26,7 @@ from fsdplint.source.fsdp_words import (
     STRUCTURE_WORDS,
     mentions,
 )
+from fsdplint.source.launch_commands import Launch, find_launches
 from fsdplint.source.reading import read
 from fsdplint.source.source import Source
 from fsdplint.syntax.keywords import Words
@@ -100,6 +101,7 @@ class Project(ModuleFiles):
         self.problems: list[Problem] = []
         self.configs: dict[str, ConfigSource] = {}
         self._settings_files: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
+        self._launches: dict[str, tuple[Launch, ...]] = {}  # by root
         self._console_scripts: dict[str, tuple[tuple[str, str], ...]] = {}  # by root
         self.relevant: Set[str] = frozenset()
         self.numbering = Numbering()
@@ -252,6 +254,8 @@ class Project(ModuleFiles):
             return tuple(self.modules_with(*arguments).items())
         if what == "settings_files":
             return self.settings_files(*arguments)
+        if what == "launches":
+            return self.launches(*arguments)
         if what == "config_names":
             return self.config_names(*arguments)
         if what == "config":
@@ -284,13 +288,19 @@ class Project(ModuleFiles):
         self.consulted["settings_files", file] = self._settings_files[root]
         return self._settings_files[root]
 
+    def launches(self, file: str) -> tuple[Launch, ...]:
+        """The commands of `accelerate launch` in the scripts of the project of a file."""
+        root = str(self.root or project_root(Path(file)))
+        if root not in self._launches:
+            self._launches[root] = find_launches(root)
+        self.consulted["launches", file] = self._launches[root]
+        return self._launches[root]
+
     def settings_paths(self) -> tuple[str, ...]:
-        """The paths of the settings files that runs asked for."""
-        return tuple(
-            os.path.join(root, path)
-            for root, files in self._settings_files.items()
-            for path, _ in files
-        )
+        """The paths of the settings files and scripts that runs asked for."""
+        settings = [(root, one) for root, files in self._settings_files.items() for one, _ in files]
+        scripts = [(root, one.file) for root, found in self._launches.items() for one in found]
+        return tuple(dict.fromkeys(os.path.join(*one) for one in (*settings, *scripts)))
 
     def console_scripts(self, file: str) -> frozenset[str]:
         """The functions of a file that console scripts of its project call."""

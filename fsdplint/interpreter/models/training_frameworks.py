@@ -11,6 +11,10 @@ from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.lightning_names import FABRICS
+from fsdplint.interpreter.models.launched_plugins import (
+    is_launched_otherwise,
+    launched_plugin,
+)
 from fsdplint.interpreter.models.model_parallel import set_up, sharding_function
 from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
@@ -44,6 +48,7 @@ from fsdplint.trace import Clipped, Collective, Prepared, SyncSwitched
 _ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 
 
+_OTHER_PLUGINS = frozenset({"cpu", "deepspeed_plugin", "megatron_lm_plugin"})
 # Methods that gather a sharded model, or write or read the shards of each rank.
 _GATHERING = {"get_state_dict", "save_state", "save_model"}
 
@@ -63,16 +68,23 @@ def methods_of(classes: Iterable[str], *names: str) -> Callable[[MethodModel], M
 def accelerator(run: Run, name: str, call: Call) -> Value:
     """`Accelerator(fsdp_plugin=plugin)` uses FSDP whatever the launcher's configuration says."""
     made = call_unknown(run, Symbol(name), call)
-    if isinstance(made, Unknown) and "fsdp_plugin" in call.kwargs:
-        made.parts["fsdp_plugin"] = call.kwargs["fsdp_plugin"]
+    if not isinstance(made, Unknown) or call.open:
+        return made
+    given = call.kwargs.get("fsdp_plugin")
+    if given is None and not _OTHER_PLUGINS & call.kwargs.keys():
+        given = launched_plugin(run)
+    if given is not None:
+        made.parts["fsdp_plugin"] = given
     return made
 
 
 def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
     """The plugin that an Accelerator certainly shards models with."""
     value = run.settle(receiver.parts.get("fsdp_plugin", Unknown()))
-    known = isinstance(value, Unknown) and value.library.endswith("FullyShardedDataParallelPlugin")
-    return value if known and isinstance(value, Unknown) else None
+    if not isinstance(value, Unknown):
+        return None
+    known = value.library.endswith("FullyShardedDataParallelPlugin")
+    return value if known and not is_launched_otherwise(run, value) else None
 
 
 def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
@@ -106,7 +118,7 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         return _set_up(run, receiver, shards, name, call)
     _note_preparation(run, receiver, call)
     sharding = _sharding(run, receiver)
-    if sharding != "fsdp1":
+    if sharding != "fsdp1" or _fsdp_plugin(run, receiver) is not None:
         escape(run, call)
     meta_device.leave_meta_in_arguments(run, call.values)
     for value in map(run.settle, call.values):
@@ -134,8 +146,9 @@ def _sharding(run: Run, receiver: Unknown) -> str:
 
     The result is one of the values of `ModuleValue.framework`.
     """
-    if _fsdp_plugin(run, receiver) is not None:
-        return "fsdp"
+    plugin = _fsdp_plugin(run, receiver)
+    if plugin is not None:
+        return "fsdp1" if constant(plugin.parts.get("fsdp_version")) == 1 else "fsdp"
     return "fsdp1" if shards_by_strategy(run, receiver) else ""
 
 

@@ -21,7 +21,7 @@ def find_settings(root: str) -> list[tuple[str, str]]:
     Hidden folders, large files and files that are not UTF-8 are left out.
     """
     found: list[tuple[str, str]] = []
-    for path in sorted(_paths(root)):
+    for path in sorted(paths_below(root, SUFFIXES)):
         if len(found) == MAX_FILES:
             break
         try:
@@ -32,7 +32,8 @@ def find_settings(root: str) -> list[tuple[str, str]]:
     return found
 
 
-def _paths(root: str) -> Iterator[str]:
+def paths_below(root: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """The files below a folder whose names end in a certain way, without hidden ones."""
     seen = 0
     for folder, folders, files in os.walk(root):
         seen += len(folders) + len(files)
@@ -42,7 +43,7 @@ def _paths(root: str) -> Iterator[str]:
         deep = depth >= MAX_DEPTH
         folders[:] = [] if deep else sorted(one for one in folders if _may_have_settings(one))
         for name in files:
-            if name.endswith(SUFFIXES) and not name.startswith("."):
+            if name.endswith(suffixes) and not name.startswith("."):
                 yield os.path.join(folder, name)
 
 
