@@ -105,6 +105,18 @@ class Inlining:
         self.changed = True
         self.migration.rewrite.insert_before(self.source, statement, [line])
 
+    def put_after(self, statement: cst.CSTNode, lines: list[str]) -> None:
+        """Put lines after a statement."""
+        self.changed = True
+        self.migration.rewrite.insert_after(self.source, statement, lines)
+
+    def cut_lines(self, start: int, end: int) -> None:
+        """Remove the lines from a place to another one."""
+        self.changed = True
+        following = self.source.text.find("\n", end)
+        stop = following + 1 if following != -1 else len(self.source.text)
+        self.migration.substitute_span(self.source, start, stop, "")
+
     def delete(self, statement: cst.CSTNode) -> None:
         self.changed = True
         self.migration.delete_statement(self.source, statement)

@@ -22,6 +22,7 @@ from fsdplint.migration.direct_form import (
     attributes,
     calls,
     chosen_calls,
+    chosen_types,
     class_calls,
     class_names,
     constants,
@@ -64,10 +65,14 @@ def _rewrite_if(inlining: Inlining, node: cst.If) -> bool:
     return api_questions.rewrite_if(inlining, node) or assignments.rewrite_test(inlining, node)
 
 
+def _rewrite_with(inlining: Inlining, node: cst.With) -> bool:
+    return contexts.rewrite_with(inlining, node) or chosen_types.rewrite_with(inlining, node)
+
+
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
     cst.Call: _rewrite_call,
     cst.Name: refused_calls.rewrite_name,
-    cst.With: contexts.rewrite_with,
+    cst.With: _rewrite_with,
     cst.IndentedBlock: type_blocks.rewrite_block,
     cst.Module: type_blocks.rewrite_block,
     cst.Attribute: attributes.rewrite_attribute,
