@@ -15,6 +15,7 @@ import libcst as cst
 
 from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.mesh_positions import position_of
+from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import is_distinct, names_device
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition
@@ -55,6 +56,33 @@ def position_of_part(run: Run, value: Value | None) -> MeshPosition | None:
         if position is not None and _splits(value, {name}, groups=False):
             return position
     return None
+
+
+def gives_held_part(value: Value | None) -> bool:
+    """Whether an object of the program gives elements of the rank's part of a list that it holds.
+
+    `Rows(files[rank::world_size])`
+    """
+    if not isinstance(value, Instance):
+        return False
+    held = {name for name, one in value.attributes.items() if _is_part(one)}
+    return any(_visits(one, held) for one in giving_methods(value.cls)) if held else False
+
+
+def _is_part(value: Value) -> bool:
+    local = local_of(value)
+    return local is not None and local.part
+
+
+def _visits(method: cst.FunctionDef, names: set[str]) -> bool:
+    """Whether a method takes elements of an attribute with one of these names."""
+    receiver = receiver_of(method)
+    for node in descend(method.body):
+        place = node.iter if isinstance(node, cst.For | cst.CompFor) else None
+        place = node.value if isinstance(node, cst.Subscript) else place
+        if place is not None and not names.isdisjoint(_read_attributes(place, receiver)):
+            return True
+    return False
 
 
 def _splits(value: Instance, held: set[str], groups: bool) -> bool:

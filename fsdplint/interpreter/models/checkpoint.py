@@ -35,6 +35,7 @@ from fsdplint.interpreter.values import (
     LibraryObject,
     ModuleValue,
     OptimizerValue,
+    RankLocal,
     Unknown,
     Value,
     constant,
@@ -310,6 +311,9 @@ def load(run: Run, name: str, call: Call) -> Value:
         path=path_pattern(path),
         perhaps_waited=_may_have_waited(run),
     )
+    part = local_of(path)
+    if part is not None and part.part:  # a file of data: each rank has files of its own
+        return Unknown(varying=True, library=name, rank_local=RankLocal(part.source, part=True))
     return state
 
 

@@ -10,7 +10,7 @@ from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.own_parts import gives_own_part, position_of_part
+from fsdplint.interpreter.own_parts import gives_held_part, gives_own_part, position_of_part
 from fsdplint.interpreter.rank_local import batch_of, local_of
 from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import WORLD_SIZE, depends_on_rank
@@ -247,7 +247,9 @@ def loader(run: Run, name: str, call: Call) -> Value:
         position=position,
         own_parts=position is not None
         or any(
-            gives_own_part(run.settle(value)) or _is_own_order(run.settle(value), value is dataset)
+            gives_own_part(run.settle(value))
+            or gives_held_part(run.settle(value))
+            or _is_own_order(run.settle(value), value is dataset)
             for value in parts
         ),
         over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
