@@ -15,8 +15,8 @@ class SameNoiseOnAllRanks(Rule):
 
     ## What it does
     Finds random numbers, such as the noise and the time steps of a diffusion model or the masks of a denoiser, that the
-    program draws while it trains, and computes with the batch of each rank, also where it prepares the batch under `torch.no_grad()`, if the seed of the generator
-    is the same on all ranks.
+    program draws while it trains, and computes with the batch of each rank, also where it prepares the batch under `torch.no_grad()`, or gives to
+    a model of a library together with this batch, if the seed of the generator is the same on all ranks.
 
     The rule looks at tensors that `torch.randn`, `torch.rand`, `torch.randint` and their `_like` forms make, or that
     `torch.empty_like(batch).normal_()` fills, from a

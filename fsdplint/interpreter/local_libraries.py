@@ -27,7 +27,9 @@ _OTHERS = (
     "numexpr", "numpy", "opt_einsum", "orjson", "pandas", "PIL", "pyarrow", "pycocotools", "regex",
     "rouge_score", "sacrebleu", "scipy", "sentencepiece", "skimage", r"sklearn(?!\.externals)",
     "soundfile", "sympy", "tiktoken", "tokenizers", "torchaudio", "xxhash", "yaml",
-    r"torchvision\.(io|ops|transforms|utils)", r"transformers\.(image_utils|tokenization_utils\w*)",
+    r"diffusers(\.schedulers(\.\w+)?)?(?=\.\w+Scheduler\b)",
+    r"torchvision\.(io|ops|transforms|utils)",
+    r"transformers\.(image_utils|tokenization_utils\w*)",
     r"transformers\.\w*(FeatureExtractor|Processor|Tokenizer|TokenizerFast)",
 )  # fmt: skip
 _COMPUTING = re.compile(rf"({'|'.join((*_STANDARD, *_OTHERS))})\..*")

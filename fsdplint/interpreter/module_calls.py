@@ -123,7 +123,7 @@ def _enter(
         collective=via in {"call", "forward"} and communicates(run, module),
     )
     if via in {"call", "forward"} and not run.calling:
-        same_noise.note_forward(run, call.values)
+        same_noise.note_forward(run, call.values, is_followed=forward is not None)
     mode = None
     if via != "forward" and not run.calling:
         mode = training_modes.current_mode(run, module)

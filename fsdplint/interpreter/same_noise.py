@@ -144,9 +144,20 @@ def _note_mixed(run: Run, noise: Value, result: Value) -> None:
         run.mixed_data[result] = noise
 
 
-def note_forward(run: Run, values: Iterable[Value]) -> None:
-    """A model gets values, among which there may be data that were mixed with such numbers."""
-    if not run.mixed_data or grad_mode.current(run.contexts, run.grad_default) is not GradMode.ON:
+def note_forward(run: Run, values: Iterable[Value], *, is_followed: bool) -> None:
+    """A model gets values, among which there may be data that were mixed with such numbers.
+
+    A model whose code is not known mixes the numbers that it gets with the data that it gets.
+    """
+    if grad_mode.current(run.contexts, run.grad_default) is not GradMode.ON:
+        return
+    values = [*values]
+    if run.same_noise and not is_followed:
+        given = list(_flat(run, values))
+        noise = next((one for one in given if one in run.same_noise), None)
+        if noise is not None and any(local_of(one) is not None for one in given):
+            _emit(run, noise)
+    if not run.mixed_data:
         return
     for value in values:
         for one in elements_in(run, value):

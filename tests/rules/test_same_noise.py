@@ -52,6 +52,21 @@ BAD = {
     "in place": (SEED, "", "noise = torch.randn_like(x).mul_(0.1)"),
     "filled": (SEED, "", "noise = torch.empty_like(x).normal_()"),
     "scaled by a table": (SEED, "", "noise = sigmas[3].to(x) * torch.randn_like(x)"),
+    "scheduler of a library": (
+        SEED,
+        "import diffusers\nscheduler = diffusers.DDPMScheduler()",
+        "noise = scheduler.add_noise(x, torch.randn_like(x), 5)",
+    ),
+    "loaded scheduler of a library": (
+        SEED,
+        "from diffusers import schedulers\nscheduler = schedulers.DDIMScheduler.from_pretrained('x')",
+        "noise = scheduler.add_noise(x, torch.randn_like(x), 5)",
+    ),
+    "model of a library": (
+        SEED,
+        "import zoo\nmodel = fully_shard(zoo.Generator())",
+        "noise = model(torch.randn(8, 4), x)",
+    ),
     "prepared without gradients": (
         SEED,
         "@torch.no_grad()\ndef corrupt(x):\n    mixed = x + torch.randn_like(x)\n"
@@ -103,6 +118,16 @@ GOOD = {
         SEED,
         "",
         "torch.manual_seed(1)\n    noise = x * torch.randn(x.shape)",
+    ),
+    "model of a library, without the batch": (
+        SEED,
+        "import zoo\nmodel = fully_shard(zoo.Generator())",
+        "x, noise = model(torch.randn(8, 4)), 0",
+    ),
+    "model of a library, without gradients": (
+        SEED,
+        "import zoo\nteacher = fully_shard(zoo.Generator())",
+        "with torch.no_grad():\n        teacher(torch.randn(8, 4), x)\n    noise = x",
     ),
     "one filled number": (SEED, "", "noise = x * torch.empty(1).normal_()"),
     "tried without gradients": (
