@@ -14,9 +14,11 @@ from fsdplint.fixes.guarded_statements import (
 from fsdplint.fixes.rank_guard import statement_lines
 from fsdplint.fixes.syntax import call_at, free_name, is_within
 from fsdplint.interpreter import Program
+from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
-from fsdplint.syntax.dotted import bound_by, mentions
+from fsdplint.syntax.dotted import bound_by, dotted_name, mentions
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Guard, Site
 
 
@@ -37,7 +39,7 @@ def hoist_collective(
         return False
     source, call = target
     place = guarded_statement(source, call, guard, program)
-    if place is None:
+    if place is None or _lacks_operand(source, call, place):
         return False
     statement = layout.statement_of(source, call)
     if isinstance(statement, cst.Expr) and statement.value is call:
@@ -47,6 +49,45 @@ def hoist_collective(
     if isinstance(place.statement, cst.With):
         return _move_with(rewrite, source, place)
     return hoist(rewrite, source, call, source.code(call), place, suggest_name(call))
+
+
+def _lacks_operand(source: Source, call: cst.Call, place: GuardedStatement) -> bool:
+    """Whether a rank for which the test fails may have None for something that the call uses.
+
+    Either the test asks for it (`if state is not None:`), or the function binds it to None, too.
+    """
+    return mentions(call, _tested_presence(place.test.test) | _bound_to_none(source, call))
+
+
+def _tested_presence(test: cst.BaseExpression) -> set[str]:
+    """The dotted names that a test asks for None or for their truth."""
+    if isinstance(test, cst.BooleanOperation):
+        return _tested_presence(test.left) | _tested_presence(test.right)
+    if isinstance(test, cst.UnaryOperation):
+        return _tested_presence(test.expression)
+    if isinstance(test, cst.Comparison):
+        with_none = any(_may_be_none(one.comparator) for one in test.comparisons)
+        return _tested_presence(test.left) if with_none else set()
+    name = dotted_name(test)
+    return {name} if name else set()
+
+
+def _bound_to_none(source: Source, node: cst.CSTNode) -> set[str]:
+    """The names that the function around a node assigns None to, perhaps on some ranks only."""
+    found: set[str] = set()
+    stack: list[cst.CSTNode] = [function_around(source, node)]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, cst.Assign | cst.AnnAssign) and _may_be_none(one.value):
+            found |= bound_by(one)
+        stack += code_children(one)
+    return found
+
+
+def _may_be_none(value: cst.BaseExpression | None) -> bool:
+    if isinstance(value, cst.IfExp):
+        return _may_be_none(value.body) or _may_be_none(value.orelse)
+    return isinstance(value, cst.Name) and value.value == "None"
 
 
 def _move_statement(

@@ -272,6 +272,15 @@ def set_attribute(run: Run, owner: Value, name: str, value: Value, node: cst.CST
     assign_attribute(run, owner, name, value)
 
 
+def _attribute_before(target: Instance, name: str) -> Value | None:
+    """What an attribute was; the class may give a default."""
+    own = target.attributes.get(name)
+    if own is not None:
+        return own
+    default = target.cls.lookup(name)
+    return default if isinstance(default, Const) else None
+
+
 def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     held = target.attributes.get(name) if isinstance(target, _WITH_ATTRIBUTES) else None
     if not _is_equivalent(held, value):
@@ -286,7 +295,7 @@ def assign_attribute(run: Run, target: Value, name: str, value: Value) -> None:
     elif isinstance(target, Instance) and sets_entry(target, name, value):
         pass
     elif isinstance(target, Instance):
-        note_write(run, target.attributes, name, target.attributes.get(name))
+        note_write(run, target.attributes, name, _attribute_before(target, name))
         target.attributes[name] = value
         if isinstance(value, StateValue) and value.tensor and value.api == "torch.load":
             note_early_reads(run, target, {name}, run.executing)

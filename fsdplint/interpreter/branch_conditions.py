@@ -108,7 +108,7 @@ def truth(run: Run, node: cst.BaseExpression, prefer: bool = True) -> Verdict:
         return _boolean(run, node, prefer)
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         return truth(run, node.expression, not prefer).negate()
-    return truth_of(run, run.eval(node), node, prefer)
+    return truth_of(run, run.eval_choice(node), node, prefer)
 
 
 def _boolean(run: Run, node: cst.BooleanOperation, prefer: bool) -> Verdict:

@@ -75,7 +75,7 @@ _ORDERS = (
 
 def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
-    left = run.eval(node.left)
+    left = run.eval_choice(node.left)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     note_comparison(run, node, [left, *rights])
     if len(rights) == 1 and isinstance(node.comparisons[0].operator, cst.In | cst.NotIn):

@@ -69,7 +69,7 @@ def join_by_rank(test: RankTest | None, one: Value | None, two: Value | None) ->
     if held is not None:
         return held
     if matters(one) or matters(two):
-        return _loader_of_side(test, one, two) or _choose(one, two)
+        return _loader_of_side(test, one, two) or _of_side(test, one, two) or _choose(one, two)
     if isinstance(one, Const) and isinstance(two, Const) and one.value == two.value:
         return one
     if one is two:
@@ -102,6 +102,15 @@ def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | No
         if test is not None and isinstance(loader, LoaderValue) and _is_nothing(other):
             return replace(loader, only_on=RankSide(test, holds))
     return None
+
+
+def _of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
+    """A value that only one side has, while the other has None; None if it is another one."""
+    if test is None or is_none(one) == is_none(two):
+        return None
+    found = RankChoice(test=test, one=one, two=two, by_rank=True)
+    found.refined = two if is_none(one) else one
+    return found
 
 
 def _is_nothing(value: Value) -> bool:

@@ -61,6 +61,7 @@ from fsdplint.interpreter.run_tables import (
 )
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
+from fsdplint.interpreter.torch_values import RankChoice
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -160,6 +161,8 @@ class Run(
         self.turns: dict[Value, Turns] = {}  # see `unequal_turns`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
+        # What only some ranks have, by the expression that was evaluated last; see `eval_choice`.
+        self.choices: dict[cst.CSTNode, RankChoice] = {}
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}
 
@@ -178,11 +181,24 @@ class Run(
             return Unknown()
         value = evaluate(self, node)
         if value.settles:
-            value = self.settle(value)
+            settled = self.settle(value)
+            if isinstance(value, RankChoice) and settled is not value:
+                self.choices[node] = value
+            value = settled
         if type(value) is not Const:
             earlier_values.keep(self.evaluations, self.earlier, node, value)
             self.evaluations[node] = value
         return value
+
+    def eval_choice(self, node: cst.CSTNode) -> Value:
+        """Evaluate an expression; for a value that only some ranks have, the choice of the ranks.
+
+        `eval` gives the value of these ranks instead, since what follows may read it. A binding, a
+        test and a call of the program's own code keep the choice.
+        """
+        value = self.eval(node)
+        choice = self.choices.pop(node, None)
+        return choice if choice is not None and choice.refined is value else value
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""

@@ -337,6 +337,22 @@ OUT = {
         None,
     ),
     "not alone out of a with": ("if rank == 0:\n    with open(p) as f:\n        gather(f)\n", None),
+    "not with what only one rank has": (
+        "state = None\nif rank == 0:\n    state = load()\nif rank == 0:\n    gather(m, state)\n",
+        None,
+    ),
+    "not with one of two choices": (
+        "state = load() if rank == 0 else None\nif rank == 0:\n    gather(m, state)\n",
+        None,
+    ),
+    "not with what the test asks for": (
+        "if rank_zero_state is not None:\n    gather(rank_zero_state)\n",
+        None,
+    ),
+    "with a number that the test compares": (
+        "if rank == 0:\n    s = gather(m, rank)\n",
+        "s = gather(m, rank)\nif rank == 0:\n    pass\n",
+    ),
     "not past its own line": ("if rank == 0:\n    p = best(); gather(p)\n", None),
 }
 

@@ -60,6 +60,7 @@ from fsdplint.interpreter.unbound_methods import named_by_class
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
+    Class,
     Const,
     Context,
     Dict,
@@ -100,8 +101,9 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     function = run.eval(node.func)
     note_row_edit(run, node)
     call = Call(node)
+    evaluate = run.eval_choice if _keeps_choices(function) else run.eval
     for arg in node.args:
-        value = run.eval(arg.value)
+        value = evaluate(arg.value)
         if arg.star == "*":
             if _is_empty_tuple(run, value):
                 continue
@@ -143,6 +145,13 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     if result.created_at is None:
         result.created_at = run.site(node)
     return result
+
+
+def _keeps_choices(function: Value) -> bool:
+    """Whether a callee handles arguments that only some ranks have; see `Run.eval_choice`."""
+    if isinstance(function, Symbol):
+        return function.name == "builtins.isinstance"
+    return isinstance(function, Bound | Class | Function | Partial)
 
 
 def _is_empty_tuple(run: Run, value: Value) -> bool:

@@ -114,7 +114,7 @@ def _chosen_by_data(run: Run, node: cst.IfExp, verdict: Verdict, local: RankLoca
 
 @evaluates(cst.NamedExpr)
 def eval_named_expr(run: Run, node: cst.NamedExpr) -> Value:
-    value = run.eval(node.value)
+    value = run.eval_choice(node.value)
     assign(run, node.target, value)
     return value
 

@@ -147,7 +147,7 @@ def _sequence(run: Run, node: cst.Tuple | cst.List | cst.Set, kind: str) -> Sequ
     result.chosen = on_some_ranks(run)
     begin = len(run.decisions.tested_keys)
     for element in node.elements:
-        value = run.eval(element.value)
+        value = run.eval_choice(element.value)
         if isinstance(element, cst.StarredElement):
             items, exact = iterate(run, value)
             result.extend(items)
@@ -168,7 +168,7 @@ def eval_dict(run: Run, node: cst.Dict) -> Value:
     result = Dict(created_at=run.site(node), made_at=run.steps)
     for element in node.elements:
         if isinstance(element, cst.DictElement):
-            key, value = run.eval(element.key), run.eval(element.value)
+            key, value = run.eval(element.key), run.eval_choice(element.value)
             if isinstance(key, Const):
                 result.items[key.value] = value
             elif isinstance(key, Symbol):

@@ -104,7 +104,7 @@ def _ends_program(run: Run, call: cst.Call) -> bool:
 
 @executes(cst.Assign)
 def execute_assign(run: Run, node: cst.Assign) -> None:
-    value = run.eval(node.value)
+    value = run.eval_choice(node.value)
     if isinstance(value, Const | Unknown) and run.loop_depth and _counts_up(node):
         local = _counting_data(run)
         if isinstance(value, Const):
@@ -126,7 +126,7 @@ def _counts_up(node: cst.Assign) -> bool:
 @executes(cst.AnnAssign)
 def execute_ann_assign(run: Run, node: cst.AnnAssign) -> None:
     if node.value is not None:
-        assign(run, node.target, run.eval(node.value))
+        assign(run, node.target, run.eval_choice(node.value))
 
 
 def _counts(left: Value, right: Value) -> bool:
@@ -223,7 +223,8 @@ def execute_aug_assign(run: Run, node: cst.AugAssign) -> None:
 
 @executes(cst.Return)
 def execute_return(run: Run, node: cst.Return) -> Signal:
-    return Signal("return", run.eval(node.value) if node.value is not None else Const(None))
+    value = run.eval_choice(node.value) if node.value is not None else Const(None)
+    return Signal("return", value)
 
 
 @executes(cst.Raise)

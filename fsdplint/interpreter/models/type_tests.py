@@ -20,11 +20,13 @@ from fsdplint.interpreter.module_attributes import (
 )
 from fsdplint.interpreter.modules import name_part
 from fsdplint.interpreter.own_dicts import CONFIG_LISTS, entries_of
+from fsdplint.interpreter.rank_tests import test_choice
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import appears_sharded
 from fsdplint.interpreter.torch_values import (
     LoaderValue,
     ParametersOf,
+    RankChoice,
     SamplerValue,
     ShardTensor,
     StateValue,
@@ -47,7 +49,13 @@ from fsdplint.interpreter.values import (
 def is_instance(run: Run, name: str, call: Call) -> Value:
     if len(call.args) < 2:
         return Unknown()
-    value, kinds = run.settle(call.args[0]), call.args[1]
+    choice, kinds = call.args[:2]
+    value = run.settle(choice)
+    if value is not choice and isinstance(choice, RankChoice):
+        answer = is_instance(run, name, Call(call.node, [value, kinds]))
+        if not isinstance(answer, Const) or not answer.value:
+            return answer
+        return test_choice(choice, lambda one: None if one is not value else True) or answer
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]
     known = is_of_builtin_type(value, wanted) if name == "builtins.isinstance" else None

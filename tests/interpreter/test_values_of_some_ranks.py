@@ -1,0 +1,123 @@
+"""Objects that only some ranks have, while the others have None."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from programs import events, program
+
+from fsdplint.trace import Collective, Ranks
+from fsdplint.trace.queries.rank_divergence import unmatched_collectives
+
+HEAD = """\
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+class Logger:
+    def log(self, value):
+        print(value)
+
+
+class Trainer:
+    logger = None
+
+    def __init__(self, logger):
+        if logger is not None:
+            self.logger = logger
+
+    def step(self, loss):
+        if self.logger:
+            dist.all_reduce(loss)
+
+
+@dataclass
+class Report:
+    logger: Logger | None = None
+
+
+def make(rank):
+    if rank != 0:
+        return None
+    return Logger()
+
+
+def report(loss, logger=None):
+    if logger is None:
+        return
+    dist.all_reduce(loss)
+    logger.log(loss)
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+loss = torch.zeros(1)
+"""
+
+IN_TEST = "\nif logger is not None:\n    dist.all_reduce(loss)\n"
+ONE_RANK = {
+    "object": "logger = Logger() if rank == 0 else None" + IN_TEST,
+    "object by a statement": "logger = None\nif rank == 0:\n    logger = Logger()" + IN_TEST,
+    "state": "logger = torch.load('x.pt') if rank == 0 else None" + IN_TEST,
+    "module": "logger = nn.Linear(2, 2) if rank == 0 else None" + IN_TEST,
+    "function": "logger = (lambda x: print(x)) if rank == 0 else None" + IN_TEST,
+    "dict": "logger = {'log': Logger()} if rank == 0 else None" + IN_TEST,
+    "from a function": "logger = make(rank)" + IN_TEST,
+    "of a tuple": "logger, name = (Logger(), 'a') if rank == 0 else (None, 'b')" + IN_TEST,
+    "in a tuple": "logger, name = Logger() if rank == 0 else None, 'a'" + IN_TEST,
+    "in a dict": "parts = {'log': Logger() if rank == 0 else None}\nlogger = parts['log']"
+    + IN_TEST,
+    "with a type": "logger: Logger | None = Logger() if rank == 0 else None" + IN_TEST,
+    "named in the test": (
+        "if (logger := Logger() if rank == 0 else None) is not None:\n    dist.all_reduce(loss)\n"
+    ),
+    "truth": "logger = Logger() if rank == 0 else None\nif logger:\n    dist.all_reduce(loss)\n",
+    "class": (
+        "logger = Logger() if rank == 0 else None\n"
+        "if isinstance(logger, Logger):\n    dist.all_reduce(loss)\n"
+    ),
+    "argument": "report(loss, Logger() if rank == 0 else None)",
+    "keyword": "logger = Logger() if rank == 0 else None\nreport(loss, logger=logger)",
+    "attribute over a default": "Trainer(make(rank)).step(loss)",
+    "field": "logger = Report(make(rank)).logger" + IN_TEST,
+}
+NOT_THERE = {
+    "replaced": "logger = make(rank)\nlogger = Logger()" + IN_TEST,
+    "another one": "logger = make(rank) or Logger()" + IN_TEST,
+    "filled in": "logger = make(rank)\nif logger is None:\n    logger = Logger()" + IN_TEST,
+    "another class": "logger = Logger() if rank == 0 else Report()" + IN_TEST,
+    "sent": (
+        "parts = [torch.load('x.pt') if rank == 0 else None]\n"
+        "dist.broadcast_object_list(parts, src=0)\nlogger = parts[0]" + IN_TEST
+    ),
+}
+
+
+@pytest.mark.parametrize("body", ONE_RANK.values(), ids=ONE_RANK.keys())
+def test_a_test_for_what_one_rank_has_tests_the_rank(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, body, header=HEAD)
+    assert Ranks.ONE in {event.ranks for event in events(found, Collective)}
+    assert any(unmatched_collectives(trace) for trace in found.traces)
+
+
+@pytest.mark.parametrize("body", NOT_THERE.values(), ids=NOT_THERE.keys())
+def test_what_all_ranks_have_after_all(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, body, header=HEAD)
+    assert not any(unmatched_collectives(trace) for trace in found.traces)
+
+
+def test_the_object_is_read_where_no_test_is(tmp_path: Path) -> None:
+    body = """\
+        class Sum:
+            def reduce(self, loss):
+                dist.barrier()
+
+        one = Sum() if rank == 0 else None
+        one.reduce(loss)
+        """
+    found = program(tmp_path, body, header=HEAD)
+    assert "barrier" in [event.api for event in events(found, Collective)]
