@@ -7,6 +7,7 @@ from enum import Enum
 
 import libcst as cst
 
+from fsdplint.interpreter import rank_elements
 from fsdplint.interpreter.argument_values import outcome_by_default, with_values
 from fsdplint.interpreter.comparisons import name_origin
 from fsdplint.interpreter.decided_values import deciding
@@ -192,6 +193,9 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         return Verdict(Truth.VARYING, local=own)
     if isinstance(value, Sequence) and value.kind == "iter":
         return TRUE  # also without elements
+    side = rank_elements.holder_of_all(value) if isinstance(value, Sequence) else None
+    if side is not None:
+        return Verdict(Truth.RANK, [], side.as_test())
     if isinstance(value, _DISPLAYS):
         if value.items or not value.open:
             return TRUE if value.items else FALSE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.interpreter.values import Dict, LazyImport, Sequence, Unknown, Value
+from fsdplint.interpreter.torch_values import HeldBySome
+from fsdplint.interpreter.values import Dict, LazyImport, Sequence, Value
 
 
 def leaves(value: Value, *, dicts: bool = True) -> Iterator[Value]:
@@ -18,8 +19,8 @@ def leaves(value: Value, *, dicts: bool = True) -> Iterator[Value]:
         one = stack.pop()
         if isinstance(one, LazyImport):
             one = one.value or one
-        if isinstance(one, Unknown) and one.refined is not None:
-            one = one.refined
+        if isinstance(one, HeldBySome):
+            one = one.held or one
         if not isinstance(one, Sequence) and not (dicts and isinstance(one, Dict)):
             yield one
         elif id(one) not in seen:

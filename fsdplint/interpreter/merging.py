@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from fsdplint.interpreter import rank_elements
 from fsdplint.interpreter.leaves import leaves
 from fsdplint.interpreter.one_rank_dicts import join_with_empty
 from fsdplint.interpreter.random_functions import may_be_random
@@ -105,12 +106,16 @@ def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | No
 
 
 def _of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
-    """A value that only one side has, while the other has None; None if it is another one."""
-    if test is None or is_none(one) == is_none(two):
+    """A value that only one side has, while the other has none; None if it is another one."""
+    if test is None:
         return None
-    found = RankChoice(test=test, one=one, two=two, by_rank=True)
-    found.refined = two if is_none(one) else one
-    return found
+    for held, other, holds in ((one, two, True), (two, one, False)):
+        if isinstance(held, Sequence) and isinstance(other, Sequence) and _is_nothing(other):
+            return rank_elements.list_of_side(RankSide(test, holds), held)
+    if is_none(one) == is_none(two):
+        return None
+    held = two if is_none(one) else one
+    return RankChoice(held=held, test=test, one=one, two=two, by_rank=True)
 
 
 def _is_nothing(value: Value) -> bool:

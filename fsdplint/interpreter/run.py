@@ -61,7 +61,7 @@ from fsdplint.interpreter.run_tables import (
 )
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
-from fsdplint.interpreter.torch_values import RankChoice
+from fsdplint.interpreter.torch_values import HeldBySome, RankChoice
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -182,7 +182,7 @@ class Run(
         value = evaluate(self, node)
         if value.settles:
             settled = self.settle(value)
-            if isinstance(value, RankChoice) and settled is not value:
+            if settled is not value and isinstance(value, RankChoice):
                 self.choices[node] = value
             value = settled
         if type(value) is not Const:
@@ -198,7 +198,7 @@ class Run(
         """
         value = self.eval(node)
         choice = self.choices.pop(node, None)
-        return choice if choice is not None and choice.refined is value else value
+        return choice if choice is not None and choice.held is value else value
 
     def execute(self, node: cst.CSTNode) -> Signal | None:
         """Execute a statement; the signal says how control leaves it early, None if it does not."""
@@ -256,7 +256,7 @@ class Run(
             return caller(self, function, call)
 
     def settle(self, value: Value) -> Value:
-        """Resolve a lazy import, a refined unknown value or a consumed iterator."""
+        """Resolve a lazy import, a refined or partly held value or a consumed iterator."""
         if not value.settles:
             return value
         if isinstance(value, LazyImport):
@@ -266,6 +266,8 @@ class Run(
             value = value.value
         if isinstance(value, Unknown) and value.refined is not None:
             return value.refined
+        if isinstance(value, HeldBySome) and value.held is not None:
+            return self.settle(value.held)
         if isinstance(value, Lazy) and value.elements is not None:
             return value.elements
         return value

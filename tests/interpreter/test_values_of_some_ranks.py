@@ -121,3 +121,71 @@ def test_the_object_is_read_where_no_test_is(tmp_path: Path) -> None:
         """
     found = program(tmp_path, body, header=HEAD)
     assert "barrier" in [event.api for event in events(found, Collective)]
+
+
+CALLBACKS = """\
+class Progress:
+    def step(self, loss):
+        print(loss)
+
+
+class Reduce:
+    def step(self, loss):
+        dist.barrier()
+
+
+class Trainer:
+    def __init__(self, callbacks):
+        self.callbacks = [*callbacks]
+
+    def end(self, loss):
+        for callback in self.callbacks:
+            callback.step(loss)
+
+
+"""
+IN_LOOP = "\nTrainer(callbacks).end(loss)\n"
+IN_LISTS = {
+    "added": "callbacks = [Progress()]\nif rank == 0:\n    callbacks.append(Reduce())" + IN_LOOP,
+    "added behind a test": (
+        "def add(callbacks):\n    if rank != 0:\n        return\n    callbacks.append(Reduce())\n\n"
+        "callbacks = []\nadd(callbacks)" + IN_LOOP
+    ),
+    "one of two lists": "callbacks = [Reduce()] if rank == 0 else []" + IN_LOOP,
+    "functions": (
+        "callbacks = []\nif rank == 0:\n    callbacks.append(dist.barrier)\n"
+        "    callbacks.append(lambda: dist.barrier())\n"
+        "for callback in callbacks:\n    callback()\n"
+    ),
+    "a test of the list": (
+        "callbacks = []\nif rank == 0:\n    callbacks.append(Progress())\n"
+        "if callbacks:\n    dist.barrier()\n"
+    ),
+}
+IN_LISTS_OF_ALL = {
+    "added on all ranks": "callbacks = []\ncallbacks.append(Reduce())" + IN_LOOP,
+    "nothing to wait for": (
+        "callbacks = [Reduce()]\nif rank == 0:\n    callbacks.append(Progress())" + IN_LOOP
+    ),
+    "a list on each side": (
+        "if rank == 0:\n    callbacks = []\n    callbacks.append(Reduce())\n"
+        "else:\n    callbacks = []\n    callbacks.append(Reduce())" + IN_LOOP
+    ),
+    "filled up": (
+        "callbacks = [Progress()] if rank == 0 else []\ncallbacks.append(Progress())\n"
+        "if callbacks:\n    dist.barrier()\n"
+    ),
+    "of some tests": ("callbacks = []\nif loss > 1:\n    callbacks.append(Reduce())" + IN_LOOP),
+}
+
+
+@pytest.mark.parametrize("body", IN_LISTS.values(), ids=IN_LISTS.keys())
+def test_an_element_that_one_rank_has_takes_its_turn_there(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, CALLBACKS + body, header=HEAD)
+    assert any(unmatched_collectives(trace) for trace in found.traces)
+
+
+@pytest.mark.parametrize("body", IN_LISTS_OF_ALL.values(), ids=IN_LISTS_OF_ALL.keys())
+def test_elements_that_all_ranks_have(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, CALLBACKS + body, header=HEAD)
+    assert not any(unmatched_collectives(trace) for trace in found.traces)

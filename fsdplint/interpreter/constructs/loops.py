@@ -40,6 +40,7 @@ from fsdplint.interpreter.signals import Signal, guard_end, terminates
 from fsdplint.interpreter.torch_values import (
     Batches,
     ParametersOf,
+    RankElement,
     RankSide,
     RankTest,
     each_parameter,
@@ -160,7 +161,7 @@ def _over_known(
     counts: list[Token] = []
     if repeats:
         elements, counts = number_turns(elements * 2)
-    turns = [partial(assign, run, loop.target, element) for element in elements]
+    turns = [_turn_of(run, loop.target, element) for element in elements]
     if further is not None and len(turns) > 1:
         turns[1] = partial(_leave_and, run, further, turns[1])
     chosen = _chosen(run, loop.place, iterable) if run.has_own_data else None
@@ -189,6 +190,19 @@ def _over_known(
         for count in counts:
             count.ended = len(run.trace.events)
     return signal
+
+
+def _turn_of(run: Run, target: cst.CSTNode, element: Value) -> Callable[[], None]:
+    """What begins the turn of an element; a turn may be one of some ranks only."""
+    turn = partial(assign, run, target, run.settle(element))
+    guard = guard_of(run, element.side) if isinstance(element, RankElement) else None
+    return turn if guard is None else partial(_only_here, run, guard, turn)
+
+
+def _only_here(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
+    """Begin a turn that only some ranks make."""
+    run.leave_guards([(guard, "")], guard_end("continue"))
+    turn()
 
 
 def _chosen(run: Run, place: cst.BaseExpression, iterable: Value) -> RankLocal | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import group_options, possible_lists, rank_means
+from fsdplint.interpreter import group_options, possible_lists, rank_elements, rank_means
 from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.choices import choose, is_written_out, read_entry
 from fsdplint.interpreter.decided_values import note_decided_element
@@ -142,7 +142,8 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
             doubt_filter(run, call.args[0])
             if _is_class_of_modules(element):
                 element = Unknown(varying=True)  # a search among modules finds it or not
-        receiver.items.append(taken_here(run, element))
+        element = rank_elements.added_here(run, receiver, taken_here(run, element))
+        receiver.items.append(element)
         receiver.length = None
         if run.loop_depth:
             receiver.open = True

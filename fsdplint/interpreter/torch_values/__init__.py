@@ -19,9 +19,11 @@ from fsdplint.interpreter.torch_values.parameters import (
     is_new_parameter,
 )
 from fsdplint.interpreter.torch_values.ranks import (
+    HeldBySome,
     MeshPosition,
     MeshSize,
     RankChoice,
+    RankElement,
     RankSide,
     RankTest,
     RankValue,
@@ -56,6 +58,7 @@ __all__ = [
     "Columns",
     "Gather",
     "GeneratorValue",
+    "HeldBySome",
     "HelperState",
     "HookHandle",
     "Length",
@@ -72,6 +75,7 @@ __all__ = [
     "ParametersOf",
     "PossibleLists",
     "RankChoice",
+    "RankElement",
     "RankSide",
     "RankTest",
     "RankValue",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fsdplint.interpreter.values import (
     Unknown,
@@ -78,7 +78,17 @@ class RankSide:
 
 
 @dataclass(eq=False, repr=False)
-class RankChoice(Unknown):
+class HeldBySome(Unknown):
+    """A value that some ranks have, while the others have None or nothing.
+
+    held: this value, for which it stands (see `Run.settle`); None if the ranks have anything else.
+    """
+
+    held: Value | None = None
+
+
+@dataclass(eq=False, repr=False)
+class RankChoice(HeldBySome):
     """One of two values, by a test of the rank: `one` where it holds, else `two`.
 
     agreed: whether all ranks may have the same value since then.
@@ -97,3 +107,13 @@ class RankChoice(Unknown):
             if ranks is self.test.false_on:
                 return self.two or self
         return self
+
+
+@dataclass(eq=False, repr=False)
+class RankElement(HeldBySome):
+    """An element that a list has on some ranks only.
+
+    side: these ranks.
+    """
+
+    side: RankSide = field(kw_only=True)
