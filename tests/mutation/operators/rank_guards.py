@@ -127,6 +127,38 @@ def in_else(syntax: FileSyntax, statement: cst.SimpleStatementLine) -> Guarded |
     return [test.with_changes(orelse=orelse)], head
 
 
+_WRITER = (
+    "import torch.distributed\n\n\n"
+    "class RankWriter:\n"
+    "    def write(self, text):\n"
+    "        print(text)\n\n\n"
+    "def rank_writer():\n"
+    "    return RankWriter() if torch.distributed.get_rank() == 0 else None\n\n\n"
+)
+
+
+def if_object(syntax: FileSyntax, statement: cst.SimpleStatementLine) -> Guarded | None:
+    """Under a test for an object that only rank 0 has: `if writer is not None:`."""
+    head = "import torch\n" + _WRITER
+    made = statements("this_writer = rank_writer()\n")
+    return [*made, _under("if this_writer is not None", statement)], head
+
+
+def in_loop_over_objects(syntax: FileSyntax, statement: cst.SimpleStatementLine) -> Guarded | None:
+    """In a loop over objects of which rank 0 alone has one: `for writer in writers:`."""
+    rank, head = _with_rank(syntax)
+    made = statements(
+        f"these_writers = []\nif {rank} == 0:\n    these_writers.append(RankWriter())\n"
+    )
+    loop = statements("for this_writer in these_writers:\n    pass\n")[0]
+    assert isinstance(loop, cst.For)
+    kept = statement.with_changes(leading_lines=[])
+    return [
+        *made,
+        loop.with_changes(body=cst.IndentedBlock([kept])),
+    ], head + "import torch\n" + _WRITER
+
+
 def _operator(spelling: Spelling) -> None:
     def planner(syntax: FileSyntax) -> Iterator[Plan]:
         for kind, statement in sites(syntax):
@@ -152,5 +184,7 @@ for _spelling in (
     if_attribute,
     if_property,
     in_else,
+    if_object,
+    in_loop_over_objects,
 ):
     _operator(_spelling)
