@@ -40,7 +40,8 @@ class CollectiveUnderRankGuard(Rule):
 
     ## What it does
     Finds collectives that only one rank, or all ranks but one, reach: under `if rank == 0:`, after
-    `if rank != 0: return`, in a loop over `loader if rank == 0 else []`, and in other spellings (also of
+    `if rank != 0: return`, in a loop over `loader if rank == 0 else []`, under `if logger is not None:` where only rank 0
+    has made the logger, in the methods of a callback that only rank 0 has in its list, and in other spellings (also of
     the local rank). Collectives are the gathered
     state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
     `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
@@ -85,7 +86,7 @@ class CollectiveUnderRankGuard(Rule):
     the test (`step % 100 == 0 and rank == 0`) also apply to the moved collective; they have to be equal
     on all ranks (counters, settings and constants). There is no fix if code before the collective in the
     body has to run first, for larger code such as an evaluation on rank 0, if each rank tests its own
-    data, or for a group that only its members make, since each rank has to keep another group.
+    data, for a call that uses what other ranks have as None, or for a group that only its members make, since each rank has to keep another group.
 
     ## Since
     All versions.

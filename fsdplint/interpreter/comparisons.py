@@ -24,6 +24,8 @@ from fsdplint.interpreter.replaced_parameters import note_membership
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_comparison
 from fsdplint.interpreter.torch_values import (
+    HeldBySome,
+    LoaderValue,
     NameTest,
     ParameterName,
     ParametersOf,
@@ -75,12 +77,13 @@ _ORDERS = (
 
 def compare(run: Run, node: cst.Comparison) -> Value:
     """The value of `left op right`; chains of comparisons are Unknown."""
-    left = run.eval_choice(node.left)
+    choice = run.eval_choice(node.left)
+    left = run.settle(choice)
     rights = [run.eval(c.comparator) for c in node.comparisons]
     note_comparison(run, node, [left, *rights])
     if len(rights) == 1 and isinstance(node.comparisons[0].operator, cst.In | cst.NotIn):
         note_membership(run, node, left, rights[0])
-    result = _comparison_value(run, node, left, rights)
+    result = _presence(choice, node, rights) or _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
         predicate = comparison_predicate(left, node.comparisons[0].operator, rights[0])
         if isinstance(result, Condition):
@@ -96,6 +99,20 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     known = [one for one in (left, *rights) if isinstance(one, _DECIDED)]
     decided_by = [key for one in known for key in one.decided_by]
     return Const(result.value, tuple(decided_by)) if decided_by else result
+
+
+def _presence(choice: Value, node: cst.Comparison, rights: list[Value]) -> RankTest | None:
+    """What `logger is not None` is where only some ranks have a logger; None for other tests."""
+    op = node.comparisons[0].operator
+    if (
+        not isinstance(choice, HeldBySome | LoaderValue)
+        or len(rights) != 1
+        or not isinstance(op, _EQUALITIES)
+    ):
+        return None
+    if not is_none(rights[0]):
+        return None
+    return test_choice(choice, lambda one: is_none(one) != isinstance(op, NEGATED))
 
 
 def _with_turns(run: Run, node: cst.Comparison, op: cst.BaseCompOp, result: Value) -> Value:
@@ -144,9 +161,6 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         own = local_of(left)
         if own is not None and own.optional:
             return Unknown(varying=True, rank_local=RankLocal(own.source))
-        chosen = test_choice(left, lambda one: is_none(one) != isinstance(op, NEGATED))
-        if chosen is not None:
-            return chosen
     chosen_local = derive_rank_local(left, right) if isinstance(left, RankChoice) else None
     if chosen_local is not None and isinstance(op, _ORDERS):
         return Unknown(varying=True, rank_local=chosen_local)

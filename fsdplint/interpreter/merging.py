@@ -25,11 +25,14 @@ from fsdplint.interpreter.torch_values import (
 )
 from fsdplint.interpreter.turn_tests import chosen_at_times, makes_context, with_condition
 from fsdplint.interpreter.values import (
+    Bound,
     Condition,
     Const,
     Context,
     Dict,
+    Function,
     GeneratorContext,
+    Instance,
     Lazy,
     LibraryObject,
     Method,
@@ -106,16 +109,20 @@ def _loader_of_side(test: RankTest | None, one: Value, two: Value) -> Value | No
 
 
 def _of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
-    """A value that only one side has, while the other has none; None if it is another one."""
+    """A value that only one side has while the other has none, or one of two that have code."""
     if test is None:
         return None
     for held, other, holds in ((one, two, True), (two, one, False)):
         if isinstance(held, Sequence) and isinstance(other, Sequence) and _is_nothing(other):
             return rank_elements.list_of_side(RankSide(test, holds), held)
-    if is_none(one) == is_none(two):
+    if is_none(one) == is_none(two) and not (_has_code(one) and _has_code(two)):
         return None
     held = two if is_none(one) else one
     return RankChoice(held=held, test=test, one=one, two=two, by_rank=True)
+
+
+def _has_code(value: Value) -> bool:
+    return isinstance(value, Bound | Function | Instance)
 
 
 def _is_nothing(value: Value) -> bool:

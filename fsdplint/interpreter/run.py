@@ -196,6 +196,7 @@ class Run(
         `eval` gives the value of these ranks instead, since what follows may read it. A binding, a
         test and a call of the program's own code keep the choice.
         """
+        self.choices.pop(node, None)
         value = self.eval(node)
         choice = self.choices.pop(node, None)
         return choice if choice is not None and choice.held is value else value

@@ -189,3 +189,65 @@ def test_an_element_that_one_rank_has_takes_its_turn_there(tmp_path: Path, body:
 def test_elements_that_all_ranks_have(tmp_path: Path, body: str) -> None:
     found = program(tmp_path, CALLBACKS + body, header=HEAD)
     assert not any(unmatched_collectives(trace) for trace in found.traces)
+
+
+SIDES = """\
+class Quiet:
+    def step(self, loss):
+        pass
+
+
+class Reduce:
+    def step(self, loss):
+        dist.all_reduce(loss)
+
+
+class Doubled:
+    def step(self, loss):
+        dist.all_reduce(loss)
+        loss.mul_(2)
+
+
+def quiet(loss):
+    pass
+
+
+def reduce(loss):
+    dist.all_reduce(loss)
+
+
+"""
+ONE_SIDE = {
+    "objects": "one = Reduce() if rank == 0 else Quiet()\none.step(loss)\n",
+    "objects by a statement": (
+        "if rank == 0:\n    one = Quiet()\nelse:\n    one = Reduce()\none.step(loss)\n"
+    ),
+    "functions": "step = quiet if rank == 0 else reduce\nstep(loss)\n",
+    "lambda": "step = reduce if rank == 0 else (lambda loss: None)\nstep(loss)\n",
+    "method kept": "step = (Reduce() if rank == 0 else Quiet()).step\nstep(loss)\n",
+    "as argument": (
+        "def run(step):\n    step(loss)\n\nrun(Reduce().step if rank == 0 else Quiet().step)\n"
+    ),
+}
+BOTH_SIDES = {
+    "objects": "one = Reduce() if rank == 0 else Doubled()\none.step(loss)\n",
+    "functions": "step = reduce if rank == 0 else Doubled().step\nstep(loss)\n",
+    "one class": "one = Reduce() if rank == 0 else Reduce()\none.step(loss)\n",
+    "neither": "one = Quiet() if rank == 0 else quiet\nquiet(loss)\n",
+    "presence": (
+        "one = Reduce() if rank == 0 else Quiet()\nif one is not None:\n    reduce(loss)\n"
+    ),
+    "truth": "one = Reduce() if rank == 0 else Quiet()\nif one:\n    reduce(loss)\n",
+}
+
+
+@pytest.mark.parametrize("body", ONE_SIDE.values(), ids=ONE_SIDE.keys())
+def test_one_of_two_sides_runs_a_collective(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, SIDES + body, header=HEAD)
+    assert any(unmatched_collectives(trace) for trace in found.traces)
+
+
+@pytest.mark.parametrize("body", BOTH_SIDES.values(), ids=BOTH_SIDES.keys())
+def test_both_sides_run_it(tmp_path: Path, body: str) -> None:
+    found = program(tmp_path, SIDES + body, header=HEAD)
+    assert not any(unmatched_collectives(trace) for trace in found.traces)

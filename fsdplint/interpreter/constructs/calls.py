@@ -18,6 +18,7 @@ from fsdplint.interpreter import (
     own_sizes,
     padded_tensors,
     plain_tensors,
+    rank_calls,
     rank_local_calls,
     rebuilt_optimizers,
     received_values,
@@ -98,7 +99,8 @@ _READERS = {"copy", "count", "get", "index", "items", "keys", "values", "__getit
 @evaluates(cst.Call)
 def eval_call(run: Run, node: cst.Call) -> Value:
     run.executed.add(node)
-    function = run.eval(node.func)
+    choice = run.eval_choice(node.func)
+    function = run.settle(choice)
     note_row_edit(run, node)
     call = Call(node)
     evaluate = run.eval_choice if _keeps_choices(function) else run.eval
@@ -126,7 +128,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     uninitialized.note_call(run, function, call)
     unset_buffers.note_call(run, function, call)
     tensor_marks.note_operands(run, function, call)
-    result = run.call(function, call)
+    result = rank_calls.call(run, choice, call)
     if run.windows:
         list_lengths.note_call(run, function)
     own_shuffles.note_call(run, function, call)

@@ -16,6 +16,7 @@ from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
+from fsdplint.interpreter.rank_calls import chosen_method
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
@@ -61,12 +62,14 @@ def eval_name(run: Run, node: cst.Name) -> Value:
 
 @evaluates(cst.Attribute)
 def eval_attribute(run: Run, node: cst.Attribute) -> Value:
-    value = run.eval(node.value)
+    choice = run.eval_choice(node.value)
+    value = run.settle(choice)
     if node.attr.value in WRAPPER_ATTRIBUTES and lacks_wrapper_attribute(run, value, node):
         return value  # as after a fix of this access
     if isinstance(value, Unknown) and value.origin and not value.differs:
         run.decisions.note_read(value.origin)
-    return read_attribute(run, value, node.attr.value, node)
+    found = read_attribute(run, value, node.attr.value, node)
+    return chosen_method(run, choice, found, node)
 
 
 @evaluates(cst.IfExp)
