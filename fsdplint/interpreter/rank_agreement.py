@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from fsdplint.interpreter.rank_local import MAX_DEPTH, local_of, own_data
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import RankChoice, RankTest, RankValue, TensorValue
+from fsdplint.interpreter.torch_values import (
+    HeldBySome,
+    RankChoice,
+    RankTest,
+    RankValue,
+    TensorValue,
+)
 from fsdplint.interpreter.values import Dict, Instance, Sequence, Unknown, Value
 from fsdplint.source.source import NodeSite
 
@@ -18,7 +24,7 @@ def forget_rank(value: Value) -> None:
         if isinstance(value, RankChoice):
             value.test = None
     elif isinstance(value, Sequence):
-        value.items = [Unknown() if _of_rank(item) else item for item in value.items]
+        value.items = [_of_all_ranks(item) for item in value.items]
 
 
 def note_sum_of_one_rank(run: Run, value: Value, site: NodeSite) -> None:
@@ -27,6 +33,13 @@ def note_sum_of_one_rank(run: Run, value: Value, site: NodeSite) -> None:
         value.rank_local = own_data(run, site)
     if isinstance(value, Unknown):
         value.parts.clear()
+
+
+def _of_all_ranks(value: Value) -> Value:
+    """What all ranks have of an element: what one rank had alone, or something unknown."""
+    if isinstance(value, HeldBySome) and value.held is not None:
+        return value.held
+    return Unknown() if _of_rank(value) else value
 
 
 def _of_rank(value: Value) -> bool:
