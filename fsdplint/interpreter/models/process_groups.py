@@ -8,7 +8,7 @@ from fsdplint.interpreter import unfinished_saves
 from fsdplint.interpreter.decided_values import try_other_options
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import can_do_without
-from fsdplint.interpreter.meshes import rank_in_group
+from fsdplint.interpreter.meshes import rank_in_group, ranks_of_group
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.ranks import WORLD_SIZE
@@ -112,7 +112,9 @@ def get_rank(run: Run, name: str, call: Call) -> Value:
 def world_size(run: Run, name: str, call: Call) -> Value:
     if not call.values:
         note_use(run, name, call)
-    return Unknown(origin=WORLD_SIZE)
+    group = call.arg(0, "group")
+    of_all = group is None or is_none(group) or ranks_of_group(run, group).whole
+    return Unknown(origin=WORLD_SIZE if of_all else run.text(call.node))
 
 
 @function(f"{DIST}.get_backend")
