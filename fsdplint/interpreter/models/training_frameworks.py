@@ -10,11 +10,11 @@ from fsdplint.interpreter import meta_device
 from fsdplint.interpreter.branch_conditions import Truth, truth_of
 from fsdplint.interpreter.escape import escape
 from fsdplint.interpreter.frames import Call
-from fsdplint.interpreter.lightning_names import FABRICS
-from fsdplint.interpreter.models.launched_plugins import (
+from fsdplint.interpreter.launched_plugins import (
     is_launched_otherwise,
     launched_plugin,
 )
+from fsdplint.interpreter.lightning_names import FABRICS
 from fsdplint.interpreter.models.model_parallel import set_up, sharding_function
 from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
