@@ -149,3 +149,46 @@ model = accelerator.prepare(model)
 )
 def test_a_file_that_the_ranks_read_too_early(tmp_path: Path, wait: str, found: bool) -> None:
     assert codes(tmp_path, EARLY.format(wait=wait), FLAT, rule="FSDP320") == found
+
+
+CLIPPED = """\
+model = accelerator.prepare(model)
+optimizer = accelerator.prepare(torch.optim.AdamW(model.parameters()))
+accelerator.backward(model(torch.randn(2, 4)).sum())
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("version", "found"), [(1, True), (2, False)])
+def test_parameters_that_are_not_flat(tmp_path: Path, version: int, found: bool) -> None:
+    script = f"accelerate launch --use_fsdp --fsdp_version {version} main.py\n"
+    assert codes(tmp_path, CLIPPED, script, rule="FSDP404") == found
+
+
+ALONE = "model, optimizer = accelerator.prepare(model, optimizer)\n"
+LOOP = """\
+loader = torch.utils.data.DataLoader(torch.load("rows.pt"), batch_size=4, shuffle=True)
+optimizer = torch.optim.AdamW(model.parameters())
+{prepared}
+for batch in loader:
+    loss = model(batch["x"]).sum()
+    accelerator.backward(loss)
+    if torch.isnan(loss):
+        continue
+    optimizer.step()
+    accelerator.gather(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("prepared", "found"),
+    [
+        ("model, optimizer, loader = accelerator.prepare(model, optimizer, loader)", True),
+        (f"{ALONE}loader = accelerator.prepare(loader)", True),
+        (f"{ALONE}loader = accelerator.prepare_data_loader(loader)", True),
+        (ALONE, False),
+    ],
+)
+def test_batches_of_a_prepared_loader(tmp_path: Path, prepared: str, found: bool) -> None:
+    assert codes(tmp_path, LOOP.format(prepared=prepared), FLAT, rule="FSDP501") == found

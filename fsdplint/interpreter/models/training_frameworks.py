@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import libcst as cst
 
@@ -15,6 +16,7 @@ from fsdplint.interpreter.launched_plugins import (
     launched_plugin,
 )
 from fsdplint.interpreter.lightning_names import FABRICS
+from fsdplint.interpreter.models.backward import backward
 from fsdplint.interpreter.models.model_parallel import set_up, sharding_function
 from fsdplint.interpreter.models.randomness import seed_all
 from fsdplint.interpreter.models.registry import MethodModel, function, method
@@ -23,7 +25,7 @@ from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import lose_optimizer
 from fsdplint.interpreter.option_texts import option
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.torch_values import LoaderValue, TensorValue
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Bound,
@@ -90,22 +92,24 @@ def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
 def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
     """Record that a framework wraps models by FSDP1 and leaves the optimizers as they are.
 
-    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat. A model that
-    was prepared before is not wrapped again.
+    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat, or a script
+    says which one. A model that was prepared before is not wrapped again.
     """
     plugin = _fsdp_plugin(run, receiver)
     flat = plugin is not None and constant(plugin.parts.get("use_orig_params")) is False
+    fsdp1 = flat or _sharding(run, receiver) == "fsdp1"
     by_fabric = plugin is None and shards_by_strategy(run, receiver)
     values = [run.settle(value) for value in call.values]
     modules = tuple(
         value.id for value in values if isinstance(value, ModuleValue) and not value.framework
     )
-    if modules and (flat or by_fabric):
+    if modules and fsdp1:
         framework = "Fabric" if by_fabric else "Accelerate"
         run.emit(Prepared, call.node, modules=modules, framework=framework, flat=flat)
 
 
-@methods_of(_ACCELERATORS, "prepare", "prepare_model", "prepare_optimizer")
+@methods_of(_ACCELERATORS, "prepare", "prepare_data_loader", "prepare_model",
+            "prepare_optimizer")  # fmt: skip
 @methods_of(FABRICS, "setup", "setup_module", "setup_optimizers")
 def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
@@ -167,6 +171,10 @@ def shards_by_strategy(run: Run, receiver: Unknown) -> bool:
 
 def _prepare(run: Run, value: Value) -> Value:
     value = run.settle(value)
+    if isinstance(value, LoaderValue):  # each process gets every nth batch of its samples
+        made = replace(value, id=run.new_id("loader"), own_parts=True, over_all=True)
+        made.sampler = made.shuffle = made.order = None
+        return made
     same = isinstance(value, ModuleValue | OptimizerValue | LibraryObject)
     return value if same else Unknown()
 
@@ -231,6 +239,13 @@ def _argument_node(call: Call, position: int, keyword: str) -> cst.BaseExpressio
         if named == keyword or (named is None and not arg.star and place == position):
             return arg.value
     return call.node if isinstance(call.node, cst.Call) else None
+
+
+@methods_of(_ACCELERATORS, "backward")
+@methods_of(FABRICS, "backward")
+def run_backward(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`accelerator.backward(loss)`: the loss stays that of the rank."""
+    return backward(run, receiver, name, call)
 
 
 @methods_of(_ACCELERATORS, "clip_grad_norm_")
