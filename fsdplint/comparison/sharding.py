@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Sequence
 
+import libcst as cst
+
 from fsdplint.comparison.facts import Plan
 from fsdplint.comparison.model_names import ModelNames
 from fsdplint.comparison.module_selection import list_part, selection_test
@@ -18,6 +20,7 @@ from fsdplint.comparison.states import RANK_0
 from fsdplint.comparison.strategies import allowed_strategies, conditions_of
 from fsdplint.comparison.unit_classes import unit_classes
 from fsdplint.migration.names import STRATEGIES
+from fsdplint.source.source import NodeSite
 from fsdplint.trace import (
     Checkpointed,
     Compiled,
@@ -60,8 +63,9 @@ def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
         given = trace.arguments.get(frozen.index, Arguments()).get("requires_grad", "0")
         for module in frozen.modules:
             _add_part(plan, names, "requires_grad is set", module, frozen)
-            # Other functions freeze a module, too, and get it as their first argument.
-            if not isinstance(given, PartOfModel | None) and module in trace.modules:
+            if given is None or module not in trace.modules:
+                continue
+            if not _is_model(frozen, given):
                 plan.add("requires_grad", names.path(module), given, frozen)
     for moved in trace.of(ModuleMoved):
         if moved.dtype is not None and moved.module in trace.modules:
@@ -69,6 +73,14 @@ def add_sharding(plan: Plan, trace: Trace, names: ModelNames) -> None:
     for wrapped in trace.of(Wrapped):
         if "param_init_fn" in trace.arguments.get(wrapped.index, Arguments()).given:
             plan.gaps[CAST] = "`param_init_fn` may cast the modules"
+
+
+def _is_model(frozen: RequiresGradSet, given: Argument) -> bool:
+    """Whether what a call gets first is the model: other functions freeze one, too."""
+    node = frozen.site.node if isinstance(frozen.site, NodeSite) else None
+    method = node.func if isinstance(node, cst.Call) else None
+    of_module = isinstance(method, cst.Attribute) and method.attr.value == "requires_grad_"
+    return isinstance(given, PartOfModel) or (method is not None and not of_module)
 
 
 def _dtype(name: str) -> Argument:

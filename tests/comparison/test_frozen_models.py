@@ -33,3 +33,19 @@ def test_a_model_that_another_function_freezes(tmp_path: Path) -> None:
     (tmp_path / "after.py").write_text(PREPARED.format("fully_shard", other, "fully_shard(model)"))
     result = compare_sides(side(tmp_path / "before.py"), side(tmp_path / "after.py"))
     assert not [one for one in result.facts if one.outcome is Outcome.DIFFERS]
+
+
+def test_a_model_of_unknown_class_that_another_function_freezes(tmp_path: Path) -> None:
+    text = PREPARED.replace("import prepare", "import get_peft_model, prepare").replace(
+        "import os\n", "import os\nfrom models import build, config\n"
+    )
+    before, after = (
+        text.replace("torch.nn.Linear(4, 4)\nif", f"get_peft_model({given})\nif")
+        for given in ("build(), config", "model=build(), peft_config=config")
+    )
+    (tmp_path / "before.py").write_text(
+        before.format("FullyShardedDataParallel as FSDP", "", "model = FSDP(model)")
+    )
+    (tmp_path / "after.py").write_text(after.format("fully_shard", "", "fully_shard(model)"))
+    result = compare_sides(side(tmp_path / "before.py"), side(tmp_path / "after.py"))
+    assert not [one for one in result.facts if one.topic == "requires_grad"]
