@@ -18,7 +18,7 @@ class Precision:
 
     Attributes:
         buffers: the `buffer_dtype` arguments that are not None, by call.
-        lowering: the calls whose `param_dtype` is a literal dtype.
+        lowering: the calls whose `param_dtype` certainly is a dtype, and not None.
         same: the fields of the new policy that are written like this one (or neither is given), by
             call.
         casts_inner: whether inner modules also cast their inputs, as in FSDP2.

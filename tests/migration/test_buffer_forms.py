@@ -210,3 +210,48 @@ def test_buffers_that_stay_in_float32_are_not_noted(tmp_path: Path) -> None:
     found, _ = plan(tmp_path, body.replace("SAVED", "torch.save(model.state_dict(), 'x.pt')"))
     assert not found.blockers
     assert not any("saved in the low precision" in note.text for note in found.notes)
+
+
+CHOSEN = """
+TABLE = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class Scaled(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(8))
+
+
+def precision(name):
+    if name == "none":
+        return None
+    return MixedPrecision(param_dtype=DTYPE, buffer_dtype=torch.float32)
+
+
+model = FSDP(Scaled(), mixed_precision=precision(os.environ.get("PRECISION")))
+"""
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "TABLE[name]",
+        "TABLE.get(name, torch.float16)",
+        "torch.bfloat16 if name == 'bf16' else torch.float32",
+        "getattr(torch, name)",
+    ],
+)
+def test_a_policy_that_may_be_none_and_has_some_type(dtype: str, tmp_path: Path) -> None:
+    text = migrated(tmp_path, CHOSEN.replace("DTYPE", dtype))
+    assert text.endswith(
+        "if mp_policy.param_dtype is not None:\n"
+        "    for buffer in model.buffers():\n"
+        "        if buffer.is_floating_point():\n"
+        "            buffer.data = buffer.data.to(torch.float32)\n"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["TABLE.get(name)", "name", "{'none': None}[name]"])
+def test_a_policy_that_may_be_none_and_has_perhaps_no_type(dtype: str, tmp_path: Path) -> None:
+    found, _ = plan(tmp_path, CHOSEN.replace("DTYPE", dtype))
+    assert any("buffer_dtype" in blocker.reason for blocker in found.blockers)

@@ -20,6 +20,7 @@ from fsdplint.migration.blockers.constructor import (
     PRECISION_ARGUMENTS,
 )
 from fsdplint.migration.constructor import batch_norms
+from fsdplint.migration.constructor.dtypes import is_dtype
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.source.source import Source
@@ -175,5 +176,6 @@ def _read_dtypes(
     )
     if text("buffer_dtype"):
         known.buffers[call] = named["buffer_dtype"].value
-    if migration.symbol(named["param_dtype"].value if "param_dtype" in named else None):
+    given = named.get("param_dtype")
+    if given is not None and is_dtype(migration, source, given.value):
         known.lowering.add(call)

@@ -157,14 +157,12 @@ def _variables(inlining: Inlining, call: cst.Call) -> list[_Variable]:
 
 
 def _is_setting(inlining: Inlining, value: cst.BaseExpression) -> bool:
-    """Whether a value is a type of states, or a config that reads only constants."""
+    """Whether a value is a type of states, or a config that reads only constants and names."""
     if is_constant(value, "None"):
         return True
     if isinstance(value, cst.Call):
         called = inlining.migration.called_name(value) in _CONFIGS
-        return called and all(
-            not arg.star and is_constant(arg.value, "True", "False") for arg in value.args
-        )
+        return called and all(not arg.star and is_repeatable(arg.value) for arg in value.args)
     return inlining.migration.fsdp1(value).startswith("StateDictType.")
 
 
