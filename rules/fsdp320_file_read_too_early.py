@@ -9,6 +9,7 @@ from fsdplint.registry.rule import Rule
 from fsdplint.trace import (
     Collective,
     Event,
+    FileUsed,
     Loaded,
     MeshBuilt,
     Prepared,
@@ -24,9 +25,11 @@ class FileReadTooEarly(Rule):
     """One rank writes a file, and the other ranks read it without waiting for that rank.
 
     ## What it does
-    Finds `torch.load` of a file on ranks that do not write it, if one rank writes the same file before with
-    `torch.save`, and no collective (`dist.barrier()`, a broadcast, a forward of the sharded model) and no code
-    out of sight comes between the two.
+    Finds reads of a file on ranks that do not write it, if one rank writes the same file before, and no collective
+    (`dist.barrier()`, a broadcast, a forward of the sharded model) and no code out of sight comes between the two. Reads and
+    writes are `torch.load` and `torch.save`, `open`, `numpy.load` and `numpy.save`, and the methods of `pathlib.Path`.
+
+    Also finds files that all ranks write or read in a folder that one rank makes before (`os.makedirs`, `Path.mkdir`).
 
     ## Why is this bad?
     Nothing orders the ranks: the others come to `torch.load` before the file is there, or while it is written.
@@ -38,6 +41,8 @@ class FileReadTooEarly(Rule):
 
         rank 0 is at step 1
         rank 1 is at step 0
+
+    In a folder that is not there yet, the other ranks raise FileNotFoundError, too.
 
     Call `dist.barrier()` on all ranks between the two.
 
@@ -56,9 +61,14 @@ class FileReadTooEarly(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if not trace.complete or not (trace.shardings() or any(trace.of(Prepared))):
             return
+        yield from self._files(trace)
+        yield from self._folders(trace)
+
+    def _files(self, trace: Trace) -> Iterator[Finding]:
         seen = set()
-        for event in trace.of(Loaded):
-            if event.site in seen or event.perhaps_waited or not _on_others(event):
+        for event in trace.of(Loaded, FileUsed):
+            assert isinstance(event, Loaded | FileUsed)
+            if event.site in seen or not _reads(event) or not _on_others(event):
                 continue
             written = _write_of_one_rank(trace, event)
             if written is None or _are_ordered(trace, written, event):
@@ -71,27 +81,81 @@ class FileReadTooEarly(Rule):
                 because=[(written, "written on one rank here")],
             )
 
+    def _folders(self, trace: Trace) -> Iterator[Finding]:
+        """A finding for each folder, at the first file in it."""
+        for made in trace.of(FileUsed):
+            if made.action != "folder" or not _by_one_rank(made) or _is_there(trace, made):
+                continue
+            for event in trace.after(made, FileUsed):
+                if event.action == "folder" or not _is_inside(event.folder, made.path):
+                    continue
+                if _may_be_others(event) and not _are_ordered(trace, made, event):
+                    yield self.finding(
+                        event,
+                        "ranks use this folder that only one rank makes, and do not wait until it is there",
+                        help="Call `dist.barrier()` on all ranks after the folder is made.",
+                        because=[(made, "made on one rank here")],
+                    )
+                break
 
-def _on_others(event: Loaded) -> bool:
-    """Whether other ranks than the first one certainly read one file."""
-    if not event.path or event.per_rank or event.callbacks or not whole_file(event.api):
-        return False
-    return side(event) in (Ranks.ALL, Ranks.OTHERS)
+
+def _reads(event: Loaded | FileUsed) -> bool:
+    if isinstance(event, FileUsed):
+        return event.action == "read"
+    return whole_file(event.api) and not event.perhaps_waited
 
 
-def _write_of_one_rank(trace: Trace, event: Loaded) -> Saved | None:
+def _on_others(event: Loaded | FileUsed) -> bool:
+    """Whether other ranks than the first one certainly use one file."""
+    return bool(event.path) and not event.per_rank and _may_be_others(event)
+
+
+def _may_be_others(event: Loaded | FileUsed) -> bool:
+    """Whether other ranks than the first one certainly come to an event."""
+    return not event.callbacks and side(event) in (Ranks.ALL, Ranks.OTHERS)
+
+
+def _by_one_rank(event: Saved | FileUsed) -> bool:
+    one = side(event) is Ranks.ONE and not event.callbacks
+    return one and bool(event.path) and not event.per_rank
+
+
+def _write_of_one_rank(trace: Trace, event: Loaded | FileUsed) -> Saved | FileUsed | None:
     """The last event that writes the file; None if not one rank alone writes it."""
-    last = None
-    for saved in trace.before(event, Saved):
-        if saved.path == event.path:
-            last = saved
-    if last is None or last.per_rank or last.callbacks or not whole_file(last.api):
+    last: Saved | FileUsed | None = None
+    for written in trace.before(event, Saved, FileUsed):
+        assert isinstance(written, Saved | FileUsed)
+        if isinstance(written, FileUsed) and written.action != "write":
+            continue
+        if written.path == event.path:
+            last = written
+    if last is None or (isinstance(last, Saved) and not whole_file(last.api)):
         return None
-    return last if side(last) is Ranks.ONE else None
+    return last if _by_one_rank(last) else None
 
 
-def _are_ordered(trace: Trace, written: Saved, event: Loaded) -> bool:
+def _is_there(trace: Trace, made: FileUsed) -> bool:
+    """Whether the folder may be there before: something has made it, or has used a file in it."""
+    return any(
+        one.path == made.path
+        or _is_inside(one.path, made.path)
+        or _is_inside(one.folder, made.path)
+        for one in trace.before(made, FileUsed)
+    )
+
+
+def _is_inside(folder: str, outer: str) -> bool:
+    """Whether a folder is another one, or is in it. Both may be the code that computes the path."""
+    if not outer:
+        return False
+    starts = (f"{outer}/", f"os.path.join({outer}, ", f"{outer.removesuffix(')')}, ")
+    return folder == outer or folder.startswith(starts)
+
+
+def _are_ordered(trace: Trace, written: Event, event: Event) -> bool:
     """Whether something between the two may make the ranks wait for each other."""
+    if isinstance(event, FileUsed) and event.waited_at > written.index:
+        return True
     between: list[Event] = trace.events[written.index + 1 : event.index]
     return any(
         one.collective or isinstance(one, Collective | MeshBuilt | ProcessGroupInit)

@@ -16,6 +16,7 @@ from fsdplint.trace import (
     EntryNeverSaved,
     EpochSet,
     ErrorCaught,
+    FileUsed,
     Fsdp1Used,
     Gathered,
     GradientScaled,
@@ -71,7 +72,7 @@ DECISIVE = (
 # gets a parent.
 KEEPS_STRUCTURE = {
     AsyncResultRead, BackwardRun, Called, Clipped, Collective, ColumnsCompared, ColumnsViewed,
-    ContextParallel, CounterReadEarly, EntryNeverSaved,
+    ContextParallel, CounterReadEarly, EntryNeverSaved, FileUsed,
     DataEscaped, EpochSet, ErrorCaught, Fsdp1Used, GradientScaled, GradientsZeroed, GroupMissed,
     GroupOptionSet,
     HelperStateLoaded, HelperStateTaken, Imported, Loaded, LoaderIterated, LoaderLeft, MeansSummed,

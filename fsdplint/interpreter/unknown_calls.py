@@ -81,7 +81,9 @@ _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|tr
 
 
 # Functions that certainly do not wait for another rank.
-_NEVER_WAITS = re.compile(r"(os\.path|random|torch(?!\.distributed|\.multiprocessing))\.")
+_NEVER_WAITS = re.compile(
+    r"(os\.path|pathlib|random|torch(?!\.distributed|\.multiprocessing))\.|builtins\.open$"
+)
 
 
 def _never_waits(name: str) -> bool:
@@ -156,7 +158,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_unknown_call(run, function, name)
-        if not (isinstance(function, Symbol) and _never_waits(origin)):
+        if not _never_waits(library):
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
         function.called = True

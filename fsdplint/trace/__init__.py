@@ -39,6 +39,7 @@ from fsdplint.trace.data import (
     SplitPerRank,
     UnequalTurns,
 )
+from fsdplint.trace.files import FileUsed
 from fsdplint.trace.launch import (
     AsyncResultRead,
     Collective,
@@ -174,6 +175,7 @@ __all__ = [
     "ErrorCaught",
     "Escaped",
     "Event",
+    "FileUsed",
     "FixedSite",
     "FrameworkConfigured",
     "Fsdp1Used",

@@ -17,6 +17,7 @@ from fsdplint.interpreter import (
     own_shuffles,
     own_sizes,
     padded_tensors,
+    plain_files,
     plain_tensors,
     rank_calls,
     rank_local_calls,
@@ -134,6 +135,7 @@ def eval_call(run: Run, node: cst.Call) -> Value:
     own_shuffles.note_call(run, function, call)
     rank_local_calls.through_call(run, function, call, result, begin)
     padded_tensors.note_call(run, function, call, result)
+    plain_files.note_call(run, function, call)
     received_values.note_call(run, function, call, result)
     losses.keep_sum_and_size(function, result)
     scalars.note_call(function, call, result)

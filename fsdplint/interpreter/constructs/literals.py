@@ -6,7 +6,7 @@ import ast
 
 import libcst as cst
 
-from fsdplint.interpreter import rank_means
+from fsdplint.interpreter import plain_files, rank_means
 from fsdplint.interpreter.decided_values import MAX_DECIDING, with_keys
 from fsdplint.interpreter.dispatch import evaluates
 from fsdplint.interpreter.iteration import iterate
@@ -102,6 +102,7 @@ def eval_formatted_string(run: Run, node: cst.FormattedString) -> Value:
     if len(known) == len(texts) and short:
         return Const("".join(known))
     plain = [part for part in parts if part is not None]
+    plain_files.note_text(result, parts)
     result.template = template_of(plain) if len(plain) == len(parts) else None
     return result
 

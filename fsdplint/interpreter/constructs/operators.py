@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     losses,
     own_roots,
     pending_results,
+    plain_files,
     rank_factors,
     rank_means,
     tensor_marks,
@@ -191,7 +192,10 @@ def eval_unary_operation(run: Run, node: cst.UnaryOperation) -> Value:
 @evaluates(cst.BinaryOperation)
 def eval_binary_operation(run: Run, node: cst.BinaryOperation) -> Value:
     left, right = run.eval(node.left), run.eval(node.right)
-    return arithmetic(run, left, right, node.operator, node)
+    result = arithmetic(run, left, right, node.operator, node)
+    if isinstance(node.operator, cst.Divide):
+        plain_files.note_divided(result, left)
+    return result
 
 
 _OPERATIONS: dict[type[cst.BaseBinaryOp], str] = {

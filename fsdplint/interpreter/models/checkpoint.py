@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from fsdplint.interpreter import loaded_numbers, meta_device, unfinished_saves
+from fsdplint.interpreter.file_paths import may_depend_on_rank, path_pattern
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
@@ -145,27 +144,6 @@ def parameter_layout(run: Run, parameters: ParametersOf | ShardTensor) -> Layout
     if parameters.unsharded_copy or sharding_of_parameters(run, parameters) is None:
         return Layout.PLAIN
     return Layout.SHARDED if must_be_sharded(run, parameters) else Layout.UNKNOWN
-
-
-def may_depend_on_rank(path: Value) -> bool:
-    """Whether a path differs, or may differ, between ranks."""
-    if isinstance(path, Unknown):
-        return path.by_rank or path.by_process or (not path.origin and not path.varying)
-    return depends_on_rank(path) or not isinstance(path, Const)
-
-
-def path_pattern(path: Value) -> str:
-    """The constant of a path, or the code that computes it; "" if it may be any file."""
-    if isinstance(path, Const):
-        return str(path.value)
-    origin = path.origin if isinstance(path, Unknown) and not path.varying else ""
-    while (found := _SAME_PATH.fullmatch(origin)) is not None:
-        origin = found[1]
-    return origin
-
-
-# What gives the same file another type.
-_SAME_PATH = re.compile(r"(?:pathlib\.Path|os\.fspath|str)\(([^(),]*|[^(),]*\([^()]*\)[^(),]*)\)")
 
 
 @function("torch.save", "safetensors.torch.save_file")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
-from fsdplint.interpreter import losses, unfinished_saves
+from fsdplint.interpreter import losses, plain_files, unfinished_saves
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_any, import_module
@@ -281,7 +281,11 @@ def join_path(run: Run, name: str, call: Call) -> Value:
         return Const(posixpath.join(*map(str, texts)))
     origins = [repr(p.value) if isinstance(p, Const) else _origin(p) for p in parts]
     known = all(origins) and not call.open
-    return unknown_result(call, f"{name}({', '.join(origins)})" if known else "")
+    result = unknown_result(call, f"{name}({', '.join(origins)})" if known else "")
+    if len(parts) > 1 and not call.open:
+        folder = parts[0] if len(parts) == 2 else join_path(run, name, Call(call.node, parts[:-1]))
+        plain_files.note_joined(result, folder)
+    return result
 
 
 def _origin(value: Value) -> str:
@@ -293,6 +297,7 @@ def open_file(run: Run, name: str, call: Call) -> Value:
     path = call.arg(0, "file")
     known = isinstance(path, Const) or isinstance(path, Unknown) and (path.origin or path.default)
     result = unknown_result(call, f"open({run.text(call.node)})" if known else "")
+    result.library = name
     if path is not None:
         result.parts["name"] = path
     return result

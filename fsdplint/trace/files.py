@@ -1,0 +1,27 @@
+"""Events of plain files and folders, which are no checkpoints."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fsdplint.trace.base import Event, event
+
+
+@event
+class FileUsed(Event):
+    """The program opened a file, or made a folder.
+
+    action: "write" or "read" of a file, or "folder".
+    path: the file or folder, or the code that computes its path; "" if unknown.
+    folder: the folder of the path, in the same way.
+    per_rank: whether the path differs, or may differ, between ranks.
+    waited_at: the number of events before code out of sight may have waited for other ranks last.
+    """
+
+    kind: ClassVar[str] = "file-used"
+    static_only: ClassVar[str] = "a recorder does not see plain files"
+    action: str = ""
+    path: str = ""
+    folder: str = ""
+    per_rank: bool = False
+    waited_at: int = 0
