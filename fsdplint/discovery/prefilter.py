@@ -24,6 +24,7 @@ from fsdplint.source.files import (
 )
 from fsdplint.source.folders import project_root
 from fsdplint.source.fsdp_words import mentions
+from fsdplint.source.launch_commands import Launch, find_launches, launches_with_fsdp
 
 
 @dataclass
@@ -70,20 +71,20 @@ def select(
     modules = Modules(overrides)
     result = Selection()
     loaded = _load(files, modules, max_bytes, result.problems)
+    launched = _launched_with_fsdp(loaded)
     if (
-        any(file.named for file in loaded.files.values())
+        launched
+        or any(file.named for file in loaded.files.values())
         or not all(map(_is_whole_project, searched))
         or any(map(mentions, loaded.contents.values()))
     ):
         relevance = Relevance(modules, max_bytes)
-        relevant_files = relevance.search(loaded.contents)
+        relevant_files = relevance.search(loaded.contents, launched)
         result.groups = _groups(relevance, relevant_files, loaded.files)
         result.users, result.scanned = relevance.importers, relevance.scanned
     if loaded.settings:
-        launched = {
-            file.path for key, file in loaded.files.items() if b"accelerate" in loaded.contents[key]
-        }
-        result.groups = _with_settings(result.groups, loaded.settings, launched)
+        users = {loaded.files[key].path for key in _users_of_accelerate(loaded)}
+        result.groups = _with_settings(result.groups, loaded.settings, users)
     selected = {path for group in result.groups for path in group}
     for key, file in loaded.files.items():
         if file.named and file.path not in selected:
@@ -131,6 +132,24 @@ def _load(
             problem = check_text(file.path, data, max_bytes)
             problems += [problem] if problem is not None else []
     return result
+
+
+def _users_of_accelerate(loaded: _Loaded) -> list[str]:
+    """The files that use Accelerate, by their real paths."""
+    return [key for key, data in loaded.contents.items() if b"accelerate" in data]
+
+
+def _launched_with_fsdp(loaded: _Loaded) -> set[str]:
+    """The programs with Accelerate that a script of their project starts with FSDP."""
+    found: set[str] = set()
+    launches: dict[Path, tuple[Launch, ...]] = {}
+    for key in _users_of_accelerate(loaded):
+        root = project_root(loaded.files[key].path)
+        if root not in launches:
+            launches[root] = find_launches(str(root))
+        if any(launches_with_fsdp(one, str(root), key) for one in launches[root]):
+            found.add(key)
+    return found
 
 
 def _groups(

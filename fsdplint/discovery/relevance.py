@@ -48,10 +48,11 @@ class Relevance:
         self._called: dict[tuple[str, str], bool] = {}
         self.joined: set[tuple[str, str]] = set()
 
-    def search(self, contents: Mapping[str, bytes]) -> set[str]:
+    def search(self, contents: Mapping[str, bytes], launched: Set[str] = frozenset()) -> set[str]:
         """The relevant files among those given and those that they import.
 
-        contents: the contents of the given files, by their real paths.
+        contents: the contents of the given files, by their real paths. launched: those that are
+        relevant because of how they are started.
         """
         self._contents = dict(contents)
         level = self._scan(list(contents))
@@ -68,7 +69,7 @@ class Relevance:
             path
             for path, file in self._files.items()
             if file.has_remarks or file.relevant_statements
-        }
+        } | launched
         self.joined |= {
             (importer, path)
             for path in found

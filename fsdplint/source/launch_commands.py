@@ -9,9 +9,10 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fsdplint.source import reading
-from fsdplint.source.config_files import MAX_BYTES
+from fsdplint.source.config_files import MAX_BYTES, found_matters
 from fsdplint.source.config_files.search import paths_below
 
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".md", "Makefile")
@@ -48,8 +49,23 @@ class Launch:
         written = [part for part in self.program.split("/") if part not in ("", ".", "..")]
         while written and "$" in written[0]:
             del written[0]
-        found = path.replace(os.sep, "/").split("/")
+        found = os.path.abspath(path).replace(os.sep, "/").split("/")
         return bool(written) and found[-len(written) :] == written
+
+
+def launches_with_fsdp(launch: Launch, root: str, path: str) -> bool:
+    """Whether a command in a project with a root starts the program of a path with FSDP.
+
+    Its file of settings is searched as the program's settings are, and from the folder of the
+    script.
+    """
+    if not launch.starts(path):
+        return False
+    if launch.option("use_fsdp") is not None:
+        return True
+    written = launch.option("config_file") or ""
+    folders = (os.path.dirname(path), root, os.path.join(root, os.path.dirname(launch.file)), "")
+    return bool(written) and any(found_matters(Path(folder, written)) for folder in folders)
 
 
 def find_launches(root: str) -> tuple[Launch, ...]:
