@@ -22,7 +22,12 @@ BOUNDARIES = (
     cst.Match,
 )
 # Calls that a collective may overtake.
-HARMLESS = {"print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"}
+HARMLESS = {
+    *("print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"),
+    *("save_pretrained", "write", "dump", "remove", "unlink", "rmtree", "copy", "copyfile", "move"),
+}
+_COMPOUND = (cst.If, cst.With, cst.For, cst.Try)
+_Arm = cst.If | cst.With | cst.For | cst.Try | cst.Else | cst.Finally | cst.ExceptHandler
 
 
 @dataclass(frozen=True)
@@ -115,19 +120,15 @@ def _is_elif(source: Source, statement: cst.If) -> bool:
 def may_overtake(source: Source, node: cst.CSTNode, place: GuardedStatement) -> bool:
     """Whether a node may move before the statements between it and the test.
 
-    It may overtake prints, the making of folders, and assignments of names that it does not use.
-    These statements must not use what the node's statement assigns.
+    It may overtake prints, the making of folders and files, and assignments of names that it does
+    not use, also in blocks. These statements must not use what the node's statement assigns.
     """
     needed = names(node)
     inside = list(_before_inside(source, node, place.statement))
     if needed & bound_by(place.test.test) or not liftable(source, node, place.statement):
         return False
-    for other in (*place.before, *inside):
-        if isinstance(other, cst.BaseCompoundStatement):
-            return False
-        smalls = other.body if isinstance(other, cst.SimpleStatementLine) else [other]
-        if not all(_may_be_passed(small, needed) for small in smalls):
-            return False
+    if not all(_may_be_passed(other, needed) for other in (*place.before, *inside)):
+        return False
     return not any(mentions(other, bound_by(place.statement)) for other in place.before)
 
 
@@ -170,12 +171,19 @@ def liftable(source: Source, node: cst.CSTNode, statement: cst.CSTNode) -> bool:
     return True
 
 
-def _may_be_passed(small: cst.CSTNode, needed: set[str]) -> bool:
-    if isinstance(small, cst.Assign | cst.AnnAssign):
-        bound = bound_by(small)
-        return not any(name.split(".")[0] in needed for name in bound)
-    if isinstance(small, cst.Expr):
-        value = small.value
+def _may_be_passed(statement: cst.CSTNode, needed: set[str]) -> bool:
+    if isinstance(statement, cst.SimpleStatementLine):
+        return all(_may_be_passed(small, needed) for small in statement.body)
+    if isinstance(statement, _COMPOUND):
+        return _may_pass_block(statement, needed)
+    if isinstance(statement, cst.Pass):
+        return True
+    if isinstance(statement, cst.Del):
+        return not names(statement) & needed
+    if isinstance(statement, cst.Assign | cst.AnnAssign):
+        return not _binds(statement, needed)
+    if isinstance(statement, cst.Expr):
+        value = statement.value
         if isinstance(value, cst.SimpleString):
             return True
         if not isinstance(value, cst.Call):
@@ -184,6 +192,32 @@ def _may_be_passed(small: cst.CSTNode, needed: set[str]) -> bool:
         last = function.attr if isinstance(function, cst.Attribute) else function
         return isinstance(last, cst.Name) and last.value in HARMLESS
     return False
+
+
+def _may_pass_block(statement: _Arm, needed: set[str]) -> bool:
+    """Whether all statements of a block, and of its other arms, may be overtaken."""
+    if _binds(statement, needed):
+        return False
+    bodies = [arm.body for arm in _arms(statement)]
+    return all(
+        isinstance(body, cst.IndentedBlock)
+        and all(_may_be_passed(one, needed) for one in body.body)
+        for body in bodies
+    )
+
+
+def _arms(statement: _Arm) -> Iterator[_Arm]:
+    """A statement with a block, and its other arms and handlers."""
+    yield statement
+    for name in ("orelse", "finalbody"):
+        if (other := getattr(statement, name, None)) is not None:
+            yield from _arms(other)
+    if isinstance(statement, cst.Try):
+        yield from statement.handlers
+
+
+def _binds(statement: cst.CSTNode, needed: set[str]) -> bool:
+    return any(name.split(".")[0] in needed for name in bound_by(statement))
 
 
 def ancestors_below(source: Source, node: cst.CSTNode, outer: cst.CSTNode) -> list[cst.CSTNode]:
