@@ -161,3 +161,11 @@ def test_arms_that_go_on_in_the_same_way(tmp_path: Path) -> None:
     assert "    return model.blocks[0].linear\n" in text and "isinstance" not in text
     text = migrated(tmp_path, body.replace("{0}", "blocks[1].linear"))
     assert "model.blocks[0].linear if isinstance(model, FSDPModule) else model.blocks[1]" in text
+
+
+def test_a_choice_whose_sides_become_equal(tmp_path: Path) -> None:
+    body = 'print(model.module.blocks if hasattr(model, "module") else model.blocks)\n'
+    model = "model = Net()\nif os.environ.get('SHARD'):\n    model = FSDP(model)\n"
+    assert migrated(tmp_path, model + body).endswith("print(model.blocks)\n")
+    body = body.replace('hasattr(model, "module")', "isinstance(model, FSDP)")
+    assert migrated(tmp_path, model + body).endswith("print(model.blocks)\n")

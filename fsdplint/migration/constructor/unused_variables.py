@@ -139,6 +139,8 @@ def is_query(migration: Migration, node: cst.BaseExpression) -> bool:
         if not name and isinstance(node.func, cst.Name | cst.Attribute):
             last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
             name = last.value
+        if name in ("hasattr", "isinstance"):
+            return all(is_query(migration, arg.value) for arg in node.args)
         return not node.args and _QUERY.fullmatch(name) is not None
     return isinstance(node, cst.Name | cst.BaseNumber | cst.SimpleString)
 
