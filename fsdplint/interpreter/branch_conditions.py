@@ -21,9 +21,10 @@ from fsdplint.interpreter.rank_tests import is_zero, test_choice
 from fsdplint.interpreter.ranks import assumed_rank
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
-    HeldBySome,
+    HeldAtTimes,
     LoaderValue,
     ModulesOf,
+    PartlyHeld,
     RankTest,
     RankValue,
     StateValue,
@@ -212,7 +213,9 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
     chosen = test_choice(value, _is_true)
     if chosen is not None:
         return Verdict(Truth.RANK, [], chosen)
-    if isinstance(value, HeldBySome) and value.held is not None:
+    if isinstance(value, HeldAtTimes):
+        return Verdict(Truth.VARYING, local=local_of(value))
+    if isinstance(value, PartlyHeld) and value.held is not None:
         return _truth_of(run, value.held, node, prefer)
     if isinstance(value, Unknown):
         name_origin(run, value)

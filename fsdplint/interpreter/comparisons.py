@@ -24,11 +24,12 @@ from fsdplint.interpreter.replaced_parameters import note_membership
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.shared_draws import note_comparison
 from fsdplint.interpreter.torch_values import (
-    HeldBySome,
+    HeldAtTimes,
     LoaderValue,
     NameTest,
     ParameterName,
     ParametersOf,
+    PartlyHeld,
     RankChoice,
     RankTest,
     RankValue,
@@ -36,7 +37,7 @@ from fsdplint.interpreter.torch_values import (
     TensorValue,
 )
 from fsdplint.interpreter.torch_version import compare_versions, is_version
-from fsdplint.interpreter.turn_tests import comparison_predicate
+from fsdplint.interpreter.turn_tests import comparison_predicate, presence_at_times
 from fsdplint.interpreter.values import (
     Condition,
     Const,
@@ -83,7 +84,10 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     note_comparison(run, node, [left, *rights])
     if len(rights) == 1 and isinstance(node.comparisons[0].operator, cst.In | cst.NotIn):
         note_membership(run, node, left, rights[0])
-    result = _presence(choice, node, rights) or _comparison_value(run, node, left, rights)
+    presence = _presence(choice, node, rights)
+    if presence is not None:
+        return presence
+    result = _comparison_value(run, node, left, rights)
     if len(rights) == 1 and isinstance(result, Unknown | Condition):
         predicate = comparison_predicate(left, node.comparisons[0].operator, rights[0])
         if isinstance(result, Condition):
@@ -101,17 +105,21 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
-def _presence(choice: Value, node: cst.Comparison, rights: list[Value]) -> RankTest | None:
-    """What `logger is not None` is where only some ranks have a logger; None for other tests."""
+def _presence(
+    choice: Value, node: cst.Comparison, rights: list[Value]
+) -> RankTest | Unknown | None:
+    """What `logger is not None` is where there is a logger on some ranks, or at times, only."""
     op = node.comparisons[0].operator
     if (
-        not isinstance(choice, HeldBySome | LoaderValue)
+        not isinstance(choice, PartlyHeld | LoaderValue)
         or len(rights) != 1
         or not isinstance(op, _EQUALITIES)
     ):
         return None
     if not is_none(rights[0]):
         return None
+    if isinstance(choice, HeldAtTimes):
+        return presence_at_times(choice, holds=isinstance(op, NEGATED))
     return test_choice(choice, lambda one: is_none(one) != isinstance(op, NEGATED))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsdplint.interpreter.torch_values import HeldBySome
+from fsdplint.interpreter.torch_values import PartlyHeld
 from fsdplint.interpreter.values import Dict, LazyImport, Sequence, Value
 
 
@@ -19,7 +19,7 @@ def leaves(value: Value, *, dicts: bool = True) -> Iterator[Value]:
         one = stack.pop()
         if isinstance(one, LazyImport):
             one = one.value or one
-        if isinstance(one, HeldBySome):
+        if isinstance(one, PartlyHeld):
             one = one.held or one
         if not isinstance(one, Sequence) and not (dicts and isinstance(one, Dict)):
             yield one

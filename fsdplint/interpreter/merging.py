@@ -13,6 +13,7 @@ from fsdplint.interpreter.random_functions import may_be_random
 from fsdplint.interpreter.ranks import is_distinct
 from fsdplint.interpreter.scalars import is_one
 from fsdplint.interpreter.torch_values import (
+    HeldAtTimes,
     LoaderValue,
     ModulesOf,
     ParametersOf,
@@ -47,7 +48,7 @@ from fsdplint.interpreter.values import (
     is_none,
 )
 from fsdplint.trace import Layout
-from fsdplint.trace.predicates import Predicate
+from fsdplint.trace.predicates import Predicate, negated
 from fsdplint.trace.queries.wrappers import SHARDING
 
 
@@ -122,7 +123,7 @@ def _of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
 
 
 def _has_code(value: Value) -> bool:
-    return isinstance(value, Bound | Function | Instance)
+    return isinstance(value, _OBJECTS)
 
 
 def _is_nothing(value: Value) -> bool:
@@ -141,7 +142,8 @@ def join_returned(
     one, two = one or Const(None), two or Const(None)
     if isinstance(test, RankLocal):
         return join_by_data(one, two, test)
-    return with_condition(test, _join_varying(one, two), one, two)
+    held = _held_at_times(one, two, test)
+    return held or with_condition(test, _join_varying(one, two), one, two)
 
 
 def _join_varying(one: Value, two: Value) -> Value:
@@ -188,6 +190,10 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
         if is_none(absent) and isinstance(tensor, TensorValue):
             own = tensor.rank_local or RankLocal(local.source)
             return replace(tensor, rank_local=replace(own, optional=True))
+    held = _held_at_times(one, two, None)
+    if held is not None:
+        held.rank_local = RankLocal(local.source)
+        return held
     if matters(one) or matters(two):
         return _choose(one, two)
     optional = any(is_none(a) and _is_present(b) for a, b in ((one, two), (two, one)))
@@ -202,9 +208,21 @@ def _is_present(value: Value) -> bool:
     return not is_none(value) and isinstance(value, Const | Dict | Sequence | TensorValue)
 
 
+def _held_at_times(one: Value, two: Value, test: Predicate | None) -> HeldAtTimes | None:
+    """An object that there is where a test holds, or does not hold, and else None.
+
+    one: the value where it holds.
+    """
+    held = two if is_none(one) else one
+    if is_none(one) == is_none(two) or not isinstance(held, _OBJECTS):
+        return None
+    return HeldAtTimes(held=held, varying=True, term=test if held is one else negated(test))
+
+
 def join_by_turn(one: Value, two: Value, test: Predicate | None = None) -> Value:
     """Join the values of different turns of a loop: the second one where a test holds."""
-    return with_condition(test, _join_by_turn(one, two), two, one)
+    # The value may stay in later turns, for which the test says nothing.
+    return _held_at_times(two, one, None) or with_condition(test, _join_by_turn(one, two), two, one)
 
 
 def _join_by_turn(one: Value, two: Value) -> Value:
@@ -255,11 +273,16 @@ def _local_of_both(one: Value, two: Value) -> RankLocal | None:
     return RankLocal(found[0].source, immutable=all(local.immutable for local in found))
 
 
-def join_sides(one: Value, two: Value) -> Value:
+def join_sides(one: Value, two: Value, test: Predicate | None = None) -> Value:
     """Join the sides of a conditional expression whose test differs from turn to turn."""
+    held = _held_at_times(one, two, test)
+    if held is not None:
+        return held
     if isinstance(one, Const) and isinstance(two, Const) and _identity(one) != _identity(two):
-        return _either(one, two, None)
-    return join_values(one, two)
+        joined: Value = _either(one, two, None)
+    else:
+        joined = join_values(one, two)
+    return with_condition(test, joined, one, two)
 
 
 def join_values(one: Value, two: Value) -> Value:
@@ -301,6 +324,7 @@ def _choose(one: Value, two: Value) -> Value:
     return replace(value, certain=False) if value.certain and not both else value
 
 
+_OBJECTS = (Bound, Function, Instance)  # of the program's own code
 _WITHOUT_PARTS = (Const, Condition, Unknown)
 
 

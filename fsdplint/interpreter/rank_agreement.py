@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fsdplint.interpreter.rank_local import MAX_DEPTH, local_of, own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import (
-    HeldBySome,
+    PartlyHeld,
     RankChoice,
     RankTest,
     RankValue,
@@ -37,7 +37,7 @@ def note_sum_of_one_rank(run: Run, value: Value, site: NodeSite) -> None:
 
 def _of_all_ranks(value: Value) -> Value:
     """What all ranks have of an element: what one rank had alone, or something unknown."""
-    if isinstance(value, HeldBySome) and value.held is not None:
+    if isinstance(value, PartlyHeld) and value.held is not None:
         return value.held
     return Unknown() if _of_rank(value) else value
 

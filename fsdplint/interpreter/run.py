@@ -61,7 +61,7 @@ from fsdplint.interpreter.run_tables import (
 )
 from fsdplint.interpreter.signals import Signal
 from fsdplint.interpreter.spread_dicts import SpreadDict
-from fsdplint.interpreter.torch_values import HeldBySome, RankChoice
+from fsdplint.interpreter.torch_values import PartlyHeld
 from fsdplint.interpreter.values import (
     Const,
     Dict,
@@ -161,8 +161,8 @@ class Run(
         self.turns: dict[Value, Turns] = {}  # see `unequal_turns`
         self.returned: dict[cst.CSTNode, tuple[Value, ...]] = {}  # the tuple that a forward returns
         self.objects: dict[str, Value] = {}  # modules, optimizers, states by their ids
-        # What only some ranks have, by the expression that was evaluated last; see `eval_choice`.
-        self.choices: dict[cst.CSTNode, RankChoice] = {}
+        # What is held in part, by the expression that was evaluated last; see `eval_choice`.
+        self.choices: dict[cst.CSTNode, PartlyHeld] = {}
         # The values that names chose, by identity, with the condition of the choice and its key.
         self.chosen: dict[int, tuple[Value, tuple[Guard, str]]] = {}
 
@@ -182,7 +182,7 @@ class Run(
         value = evaluate(self, node)
         if value.settles:
             settled = self.settle(value)
-            if settled is not value and isinstance(value, RankChoice):
+            if settled is not value and isinstance(value, PartlyHeld):
                 self.choices[node] = value
             value = settled
         if type(value) is not Const:
@@ -191,10 +191,10 @@ class Run(
         return value
 
     def eval_choice(self, node: cst.CSTNode) -> Value:
-        """Evaluate an expression; for a value that only some ranks have, the choice of the ranks.
+        """Evaluate an expression; for a value that there is on some ranks or at times, the choice.
 
-        `eval` gives the value of these ranks instead, since what follows may read it. A binding, a
-        test and a call of the program's own code keep the choice.
+        `eval` gives the value instead, since what follows may read it. A binding, a test and a call
+        of the program's own code keep the choice.
         """
         self.choices.pop(node, None)
         value = self.eval(node)
@@ -267,7 +267,7 @@ class Run(
             value = value.value
         if isinstance(value, Unknown) and value.refined is not None:
             return value.refined
-        if isinstance(value, HeldBySome) and value.held is not None:
+        if isinstance(value, PartlyHeld) and value.held is not None:
             return self.settle(value.held)
         if isinstance(value, Lazy) and value.elements is not None:
             return value.elements

@@ -195,6 +195,13 @@ def chosen_at_times(value: Value) -> Partial:
     return Partial(value, certain=False)
 
 
+def presence_at_times(value: Unknown, *, holds: bool) -> Unknown:
+    """The test whether there is what there is at times only. holds: the outcome if there is."""
+    predicate = predicate_of(value)
+    term = predicate if holds else negated(predicate)
+    return Unknown(varying=True, term=term, rank_local=value.rank_local)
+
+
 def number_turns(elements: list[Value]) -> tuple[list[Value], list[Token]]:
     """The elements of a loop whose turns repeat, with a token of its own for each turn's number.
 

@@ -35,7 +35,7 @@ NOT_CALLED = {
     "LazyClass", "LazyImport", "Length", "LoaderValue", "LocalGradient", "ModulesOf", "Namespace", "NoResult",
     "OptimizerValue", "PartialMethod",
     "GeneratorValue", "HelperState", "MeshPosition", "MeshSize", "NameTest", "ParameterId", "ParameterName",
-    "ModulePath", "PossibleLists", "ProjectModule", "RankChoice", "RankElement", "HeldBySome", "SamplerValue", "ScalerValue", "SchedulerValue",
+    "ModulePath", "PossibleLists", "ProjectModule", "RankChoice", "RankElement", "PartlyHeld", "HeldAtTimes", "SamplerValue", "ScalerValue", "SchedulerValue",
     "Sequence", "Super",
     "Unknown",
 }  # fmt: skip

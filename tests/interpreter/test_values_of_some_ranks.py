@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
 from programs import events, program
 
-from fsdplint.trace import Collective, Ranks
+from fsdplint.trace import Collective, GuardKind, Ranks
 from fsdplint.trace.queries.rank_divergence import unmatched_collectives
 
 HEAD = """\
@@ -251,3 +252,52 @@ def test_one_of_two_sides_runs_a_collective(tmp_path: Path, body: str) -> None:
 def test_both_sides_run_it(tmp_path: Path, body: str) -> None:
     found = program(tmp_path, SIDES + body, header=HEAD)
     assert not any(unmatched_collectives(trace) for trace in found.traces)
+
+
+AT_TIMES = """\
+class Presence:
+    pass
+
+
+def due(step):
+    if step % 4 == 3:
+        return Presence()
+    return None
+
+
+loader = torch.utils.data.DataLoader(torch.zeros(8, 2))
+for step, batch in enumerate(loader):
+    {making}
+    if present is not None:
+        dist.barrier()
+"""
+MAKING = {
+    "expression": "present = Presence() if step % 4 == 3 else None",
+    "function": "present = due(step)",
+    "negated": "present = None if step % 4 != 3 else Presence()",
+}
+
+
+@pytest.mark.parametrize("making", MAKING.values(), ids=MAKING.keys())
+def test_what_there_is_at_times_says_when(tmp_path: Path, making: str) -> None:
+    found = program(tmp_path, AT_TIMES.format(making=making), header=HEAD)
+    guards = [e.guards[-1] for e in events(found, Collective) if e.api == "barrier"]
+    assert guards
+    assert all(guard.kind is GuardKind.VARYING and guard.predicate for guard in guards)
+
+
+def test_what_data_choose_is_there_on_the_ranks_that_they_choose(tmp_path: Path) -> None:
+    body = """\
+        class Presence:
+            pass
+
+        rows = torch.utils.data.TensorDataset(torch.zeros(8, 2))
+        sampler = torch.utils.data.DistributedSampler(rows)
+        for (batch,) in torch.utils.data.DataLoader(rows, sampler=sampler):
+            present = Presence() if batch.sum() > 0 else None
+            if present is not None:
+                dist.barrier()
+        """
+    found = program(tmp_path, textwrap.dedent(body), header=HEAD)
+    guards = [e.guards[-1] for e in events(found, Collective) if e.api == "barrier"]
+    assert guards and all(guard.own_data is not None for guard in guards)

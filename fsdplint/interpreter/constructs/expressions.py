@@ -97,8 +97,12 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
         value = _chosen_by_data(run, node, verdict, verdict.local)
     else:
         one, two = run.eval(node.body), run.eval(node.orelse)
-        joined = possible_lists.named(run, node, one, two) or join_sides(one, two)
-        value = with_condition(verdict.predicate, joined, one, two)
+        listed = possible_lists.named(run, node, one, two)
+        value = (
+            join_sides(one, two, verdict.predicate)
+            if listed is None
+            else with_condition(verdict.predicate, listed, one, two)
+        )
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()

@@ -24,14 +24,16 @@ from fsdplint.interpreter.rank_tests import test_choice
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.sharded_parameters import appears_sharded
 from fsdplint.interpreter.torch_values import (
+    HeldAtTimes,
     LoaderValue,
     ParametersOf,
-    RankChoice,
+    PartlyHeld,
     SamplerValue,
     ShardTensor,
     StateValue,
     TensorValue,
 )
+from fsdplint.interpreter.turn_tests import presence_at_times
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Class,
@@ -51,10 +53,12 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         return Unknown()
     choice, kinds = call.args[:2]
     value = run.settle(choice)
-    if value is not choice and isinstance(choice, RankChoice):
+    if value is not choice and isinstance(choice, PartlyHeld):
         answer = is_instance(run, name, Call(call.node, [value, kinds]))
         if not isinstance(answer, Const) or not answer.value:
             return answer
+        if isinstance(choice, HeldAtTimes):
+            return presence_at_times(choice, holds=True)
         return test_choice(choice, lambda one: None if one is not value else True) or answer
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]

@@ -19,9 +19,10 @@ from fsdplint.interpreter.torch_values.parameters import (
     is_new_parameter,
 )
 from fsdplint.interpreter.torch_values.ranks import (
-    HeldBySome,
+    HeldAtTimes,
     MeshPosition,
     MeshSize,
+    PartlyHeld,
     RankChoice,
     RankElement,
     RankSide,
@@ -58,7 +59,7 @@ __all__ = [
     "Columns",
     "Gather",
     "GeneratorValue",
-    "HeldBySome",
+    "HeldAtTimes",
     "HelperState",
     "HookHandle",
     "Length",
@@ -73,6 +74,7 @@ __all__ = [
     "ParameterId",
     "ParameterName",
     "ParametersOf",
+    "PartlyHeld",
     "PossibleLists",
     "RankChoice",
     "RankElement",

@@ -78,17 +78,25 @@ class RankSide:
 
 
 @dataclass(eq=False, repr=False)
-class HeldBySome(Unknown):
-    """A value that some ranks have, while the others have None or nothing.
+class PartlyHeld(Unknown):
+    """A value that there is on some ranks or at times, and else None or nothing.
 
-    held: this value, for which it stands (see `Run.settle`); None if the ranks have anything else.
+    held: this value, for which it stands (see `Run.settle`); None if there is anything else.
     """
 
     held: Value | None = None
 
 
 @dataclass(eq=False, repr=False)
-class RankChoice(HeldBySome):
+class HeldAtTimes(PartlyHeld):
+    """A value that there is where a test holds that varies, and else None.
+
+    `term` is the predicate of the test, if it is known, and `rank_local` what each rank tests.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class RankChoice(PartlyHeld):
     """One of two values, by a test of the rank: `one` where it holds, else `two`.
 
     agreed: whether all ranks may have the same value since then.
@@ -110,7 +118,7 @@ class RankChoice(HeldBySome):
 
 
 @dataclass(eq=False, repr=False)
-class RankElement(HeldBySome):
+class RankElement(PartlyHeld):
     """An element that a list has on some ranks only.
 
     side: these ranks.

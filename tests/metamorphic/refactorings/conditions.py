@@ -77,6 +77,37 @@ def test_in_function(module: cst.Module) -> cst.Module | None:
 
 
 @refactoring()
+def test_for_object(module: cst.Module) -> cst.Module | None:
+    """`if a:` becomes an object that there is only where it holds, and `if one is not None:`."""
+
+    def change(node: cst.If, count: int) -> list[cst.BaseStatement]:
+        line = statements(f"present_{count} = Presence() if {text_of([node.test])} else None\n")
+        return [*line, node.with_changes(test=expression(f"present_{count} is not None"))]
+
+    changed = _tests(module, change)
+    return with_head(changed, "class Presence:\n    pass\n") if changed is not None else None
+
+
+@refactoring()
+def loop_over_objects(module: cst.Module) -> cst.Module | None:
+    """`if a: X` becomes a list that has an object only where it holds, and a loop of X over it."""
+
+    def change(node: cst.If, count: int) -> cst.BaseStatement | list[cst.BaseStatement]:
+        if node.orelse is not None or m.findall(node.body, m.Break() | m.Continue()):
+            return node
+        made = statements(
+            f"present_{count} = []\nif {text_of([node.test])}:\n    present_{count}.append(Presence())\n"
+            f"for one_{count} in present_{count}:\n    pass\n"
+        )
+        loop = made[-1]
+        assert isinstance(loop, cst.For)
+        return [*made[:-1], loop.with_changes(body=node.body)]
+
+    changed = _tests(module, change)
+    return with_head(changed, "class Presence:\n    pass\n") if changed is not None else None
+
+
+@refactoring()
 def test_as_match(module: cst.Module) -> cst.Module | None:
     """`if a: X else: Y` becomes `match bool(a): case True: X`, `case _: Y`."""
 
