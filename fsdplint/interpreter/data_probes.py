@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from fsdplint.interpreter import lazy
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.iteration import iterable_of
+from fsdplint.interpreter.rank_local import local_of, own_data
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import (
     Bound,
@@ -80,15 +81,35 @@ def _probe(run: Run, dataset: Instance) -> Probe | None:
     return made
 
 
-def padded_elements(run: Run, collate: Value | None) -> dict[str, int]:
-    """Which elements of a batch a function pads, with the dimension of their length."""
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a function makes of the samples of a batch.
+
+    Attributes:
+        padded: the elements that it pads, with the dimension of their length.
+        optional: whether the samples choose between a batch and None.
+    """
+
+    padded: dict[str, int] = field(default_factory=dict)
+    optional: bool = False
+
+
+def collated(run: Run, collate: Value | None) -> BatchFacts:
+    """What a function makes of the samples of a batch, some of which may be None."""
     function = run.settle(collate) if collate is not None else None
     if not isinstance(function, Function | Bound | Partial) or run.probe is not None:
-        return {}
+        return BatchFacts()
     with _without_traces(run, Probe()):
-        rows = Sequence([Unknown(varying=True)], "list", open=True)
+        own = own_data(run, run.site(run.executing))
+        sample = Unknown(varying=True, rank_local=replace(own, optional=True))
+        rows = Sequence([sample], "list", open=True)
         called = run.call(function, Call(run.executing, [rows]))
         batch = run.settle(lazy.consume(run, called))
+    local = local_of(batch) if isinstance(batch, Unknown) else None
+    return BatchFacts(_padded_elements(run, batch), local is not None and local.optional)
+
+
+def _padded_elements(run: Run, batch: Value) -> dict[str, int]:
     elements: list[tuple[object, Value]] = []
     if isinstance(batch, Dict):
         elements = list(batch.items.items())

@@ -1,4 +1,5 @@
-"""Loops that make as many turns as a number says that each rank draws with a seed of its own.
+"""Loops that make as many turns as a number says that each rank has for itself: one that it draws
+with a seed of its own, or computes of all elements of its data (`lengths.max().item()`).
 
 `range(number)`, and `steps[:number]` of a longer list or tensor
 """
@@ -46,9 +47,10 @@ def _note_end(run: Run, end: Value, made: Value) -> None:
 
 
 def _drawn(run: Run, number: Value) -> RankLocal | None:
-    """What makes a number different on each rank, if each rank draws it."""
+    """What makes a number different on each rank, if each rank draws it or computes it of data."""
     local = local_of(run.settle(number))
-    return local if local is not None and local.source in run.drawn else None
+    certain = local is not None and (local.source in run.drawn or local.number)
+    return local if certain else None
 
 
 def drawn_turns(run: Run, iterable: Value) -> RankLocal | None:

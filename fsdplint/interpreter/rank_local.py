@@ -223,6 +223,8 @@ def of_library_part(run: Run, value: Value | None) -> RankLocal | None:
 def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:
     """A batch of a loader."""
     local = of_loader(run, loader, node)
+    if local is not None and loader.optional:
+        local.optional = True
     batch = Unknown(varying=True, rank_local=local)
     if local is not None:
         local.batch = batch

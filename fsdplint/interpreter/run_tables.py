@@ -133,6 +133,8 @@ class DataTables:
         self.flattened: dict[tuple[str, str], tuple[str, ...]] = {}
         self.rank_sums: dict[Value, Number] = {}  # what was added to the rank, by the sum
         self.of_each_rank: set[NodeSite] = set()  # where each of all ranks gets data of its own
+        # Lists that a loop fills, with the guards at the start of this loop.
+        self.growing: dict[Value, Any] = {}
         self.padded: dict[Value, int] = {}  # padded tensors, with the dimension of their length
         self.executed_orders: set[Value] = set()  # samplers of the program
         self.shuffling_samplers: set[Value] = set()  # those that have shuffled

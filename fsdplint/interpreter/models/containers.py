@@ -77,13 +77,20 @@ def length(run: Run, name: str, call: Call) -> Value:
     if isinstance(held, Sequence | Dict) and not held.open:
         if not stands_for_several(run, held):
             return Length(len(held.items))
-    varies = isinstance(held, Unknown) and held.varying  # `len(name.split("."))` in a loop
+    # `len(name.split("."))` in a loop, or the length of a list that the loop fills
+    varies = (isinstance(held, Unknown) and held.varying) or _grows(run, held)
     number = length_of(run, held)
     if varies and number is None:
         number = of_atom(run.text(call.node))  # as `enumerate` counts to it
     result = Unknown(run.text(call.node), varying=varies, term=number)
     rank_means.note_length(run, value, result)
     return result
+
+
+def _grows(run: Run, held: Value | None) -> bool:
+    """Whether a loop that is executed adds elements to a list."""
+    loop = run.growing.get(held) if held is not None else None
+    return loop is not None and any(one is loop for one in run.loop_guards)
 
 
 @function("collections.defaultdict")
@@ -147,6 +154,7 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
         receiver.length = None
         if run.loop_depth:
             receiver.open = True
+            run.growing[receiver] = run.loop_guards[-1] if run.loop_guards else None
         note_addition(run, receiver)
         note_decided_element(run, receiver)
     return Const(None)

@@ -255,7 +255,8 @@ def loader(run: Run, name: str, call: Call) -> Value:
         over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
     )
     note_loader(run, call, made)
-    made.padded = data_probes.padded_elements(run, made.collate)
+    facts = data_probes.collated(run, made.collate)
+    made.padded, made.optional = facts.padded, facts.optional
     order = batches if isinstance(batches, Instance) else sampler
     made.order = order if isinstance(order, Instance) else None
     run.emit(

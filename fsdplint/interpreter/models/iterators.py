@@ -240,7 +240,7 @@ def make_range(run: Run, name: str, call: Call) -> Value:
         own = own_numbers(run, call)
         element = Unknown(varying=True, below=call.args[-1], turn=turn, rank_local=own)
         made = Sequence([element], "list", True, length=range_length(call.args))
-        if run.drawn:
+        if run.drawn or run.has_own_data:
             drawn_turns.note_range(run, call, made)
         return made
     own = own_numbers(run, call)

@@ -52,6 +52,7 @@ class LoaderValue(Value):
     generator: the generator that it shuffles with; None for that of the process.
     order: a sampler of the program, which gives the indices of each pass.
     padded: the padded elements of a batch, with the dimension of their length.
+    optional: whether the samples choose between a batch and None.
     """
 
     id: str
@@ -66,6 +67,7 @@ class LoaderValue(Value):
     only_on: RankSide | None = None
     order: Value | None = None
     padded: dict[str, int] = field(default_factory=dict)
+    optional: bool = False
 
 
 @dataclass(eq=False, repr=False)
