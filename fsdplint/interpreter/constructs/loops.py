@@ -24,6 +24,7 @@ from fsdplint.interpreter.data_loops import few_turns
 from fsdplint.interpreter.decided_values import note_decided_units
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.drawn_turns import drawn_turns
+from fsdplint.interpreter.filled_lists import lists_to_fill, note_filled
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.idle_turns import without_repeated
@@ -154,6 +155,7 @@ def _over_known(
 ) -> Signal | None:
     visited = read_all(run, iterable)
     elements, exact = visited.items, not visited.open
+    filled = lists_to_fill(run, loop.body, iterable)
     _note_loop(run, loop, visited.every)
     if visited.every:
         elements = [each_parameter(element) for element in elements]
@@ -184,6 +186,7 @@ def _over_known(
         own=own_length(iterable),
         limit=limit,
     )
+    note_filled(run, filled, iterable)
     note_decided_units(run, iterable, begin)
     set_orders.note_loop(run, loop.place, run.settle(iterable), begin)
     if counts and not leaves(loop.body, by_error=False):
