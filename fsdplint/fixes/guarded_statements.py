@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,9 @@ import libcst as cst
 from fsdplint.fixes.rank_conditions import other_condition
 from fsdplint.fixes.syntax import names
 from fsdplint.interpreter import Program
+from fsdplint.source.positions import descend
 from fsdplint.source.source import NodeSite, Source
+from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.dotted import bound_by, leaves, mentions
 from fsdplint.syntax.enclosing import Function, ancestors
 from fsdplint.trace import Guard
@@ -21,11 +24,12 @@ BOUNDARIES = (
     *(cst.FunctionDef, cst.Lambda, cst.ClassDef, cst.For, cst.While, cst.If, cst.Try, cst.TryStar),
     cst.Match,
 )
-# Calls that a collective may overtake.
-HARMLESS = {
-    *("print", "makedirs", "mkdir", "info", "debug", "warning", "log", "save", "save_file"),
-    *("save_pretrained", "write", "dump", "remove", "unlink", "rmtree", "copy", "copyfile", "move"),
-}
+# Calls that a collective may overtake, and those of files, if it uses none of these itself.
+_REPORTS = {"print", "info", "debug", "warning", "log"}
+_MAKES_FOLDERS = {"makedirs", "mkdir"}
+_WRITES = {*_MAKES_FOLDERS, "save", "save_file", "save_pretrained", "dump"}
+_CHANGES = {"write", "remove", "unlink", "rmtree", "copy", "copyfile", "move"}
+_USES_FILES = re.compile(r"save|load")
 _COMPOUND = (cst.If, cst.With, cst.For, cst.Try)
 _Arm = cst.If | cst.With | cst.For | cst.Try | cst.Else | cst.Finally | cst.ExceptHandler
 
@@ -105,6 +109,14 @@ def guarded_statement(
     return None
 
 
+@dataclass(frozen=True)
+class _Moved:
+    """The names that moved code uses, and whether it may save or load something."""
+
+    names: set[str]
+    uses_files: bool
+
+
 def _is_test(source: Source, statement: cst.If, guard: Guard) -> bool:
     """Whether this `if` is the test of the guard."""
     assert isinstance(guard.site, NodeSite)
@@ -120,14 +132,16 @@ def _is_elif(source: Source, statement: cst.If) -> bool:
 def may_overtake(source: Source, node: cst.CSTNode, place: GuardedStatement) -> bool:
     """Whether a node may move before the statements between it and the test.
 
-    It may overtake prints, the making of folders and files, and assignments of names that it does
-    not use, also in blocks. These statements must not use what the node's statement assigns.
+    It may overtake prints, assignments of names that it does not use, and, if it uses no files,
+    calls that make or remove them, also in blocks. These statements must not use what the node's
+    statement assigns.
     """
-    needed = names(node)
+    moved = _Moved(names(node), _uses_files(node))
+    needed = moved.names
     inside = list(_before_inside(source, node, place.statement))
     if needed & bound_by(place.test.test) or not liftable(source, node, place.statement):
         return False
-    if not all(_may_be_passed(other, needed) for other in (*place.before, *inside)):
+    if not all(_may_be_passed(other, moved) for other in (*place.before, *inside)):
         return False
     return not any(mentions(other, bound_by(place.statement)) for other in place.before)
 
@@ -171,37 +185,61 @@ def liftable(source: Source, node: cst.CSTNode, statement: cst.CSTNode) -> bool:
     return True
 
 
-def _may_be_passed(statement: cst.CSTNode, needed: set[str]) -> bool:
+def _uses_files(node: cst.CSTNode) -> bool:
+    """Whether code may save or load something."""
+    calls = [one for one in descend(node) if isinstance(one, cst.Call)]
+    return any(_USES_FILES.search(_called_name(one)) for one in calls)
+
+
+def _called_name(call: cst.Call) -> str:
+    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return last.value if isinstance(last, cst.Name) else ""
+
+
+def _may_be_passed(statement: cst.CSTNode, moved: _Moved) -> bool:
     if isinstance(statement, cst.SimpleStatementLine):
-        return all(_may_be_passed(small, needed) for small in statement.body)
+        return all(_may_be_passed(small, moved) for small in statement.body)
     if isinstance(statement, _COMPOUND):
-        return _may_pass_block(statement, needed)
+        return _may_pass_block(statement, moved)
     if isinstance(statement, cst.Pass):
         return True
     if isinstance(statement, cst.Del):
-        return not names(statement) & needed
+        return not names(statement) & moved.names
     if isinstance(statement, cst.Assign | cst.AnnAssign):
-        return not _binds(statement, needed)
+        return not _binds(statement, moved.names)
     if isinstance(statement, cst.Expr):
-        value = statement.value
-        if isinstance(value, cst.SimpleString):
+        if isinstance(statement.value, cst.SimpleString):
             return True
-        if not isinstance(value, cst.Call):
-            return False
-        function = value.func
-        last = function.attr if isinstance(function, cst.Attribute) else function
-        return isinstance(last, cst.Name) and last.value in HARMLESS
+        return isinstance(statement.value, cst.Call) and _may_pass_call(statement.value, moved)
     return False
 
 
-def _may_pass_block(statement: _Arm, needed: set[str]) -> bool:
+def _may_pass_call(call: cst.Call, moved: _Moved) -> bool:
+    name = _called_name(call)
+    if name in _REPORTS or (name in _MAKES_FOLDERS and _allows_existing(call)):
+        return True
+    if moved.uses_files:
+        return False
+    return name in _WRITES or (name in _CHANGES and not names(call) & moved.names)
+
+
+def _allows_existing(call: cst.Call) -> bool:
+    """Whether a call makes a folder only if it is not there."""
+    return any(
+        arg.keyword is not None
+        and arg.keyword.value == "exist_ok"
+        and is_constant(arg.value, "True")
+        for arg in call.args
+    )
+
+
+def _may_pass_block(statement: _Arm, moved: _Moved) -> bool:
     """Whether all statements of a block, and of its other arms, may be overtaken."""
-    if _binds(statement, needed):
+    if _binds(statement, moved.names):
         return False
     bodies = [arm.body for arm in _arms(statement)]
     return all(
-        isinstance(body, cst.IndentedBlock)
-        and all(_may_be_passed(one, needed) for one in body.body)
+        isinstance(body, cst.IndentedBlock) and all(_may_be_passed(one, moved) for one in body.body)
         for body in bodies
     )
 

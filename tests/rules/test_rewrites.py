@@ -296,6 +296,14 @@ OUT = {
     ),
     "not past what it needs": ("if rank == 0:\n    m = best()\n    s = gather(m)\n", None),
     "not past what may change it": ("if rank == 0:\n    m.eval()\n    s = gather(m)\n", None),
+    "past the removal of a file": (
+        "if rank == 0:\n    for old in files:\n        old.unlink()\n    s = gather(m)\n    save(s)\n",
+        "s = gather(m)\nif rank == 0:\n    for old in files:\n        old.unlink()\n    save(s)\n",
+    ),
+    "not past what removes an element of it": (
+        "if rank == 0:\n    m.remove('x')\n    s = gather(m)\n",
+        None,
+    ),
     "not past a use of the name": ("if rank == 0:\n    t = s\n    s = gather(m)\n", None),
     "not out of a loop": ("if rank == 0:\n    for m in n:\n        save(gather(m))\n", None),
     "not out of another condition": ("if rank == 0:\n    if a:\n        save(gather(m))\n", None),
