@@ -29,7 +29,8 @@ class FileReadTooEarly(Rule):
     (`dist.barrier()`, a broadcast, a forward of the sharded model) and no code out of sight comes between the two. Reads and
     writes are `torch.load` and `torch.save`, `open`, `numpy.load` and `numpy.save`, and the methods of `pathlib.Path`.
 
-    Also finds files that all ranks write or read in a folder that one rank makes before (`os.makedirs`, `Path.mkdir`).
+    Also finds files that all ranks write in a folder that one rank makes before (`os.makedirs`, `Path.mkdir`), unless a
+    library gets the folder, since it may make the folder, too.
 
     ## Why is this bad?
     Nothing orders the ranks: the others come to `torch.load` before the file is there, or while it is written.
@@ -87,9 +88,13 @@ class FileReadTooEarly(Rule):
             if made.action != "folder" or not _by_one_rank(made) or _is_there(trace, made):
                 continue
             for event in trace.after(made, FileUsed):
+                if event.action == "folder" and made.path in event.path and not _by_one_rank(event):
+                    break  # the other ranks make it, too
                 if event.action == "folder" or not _is_inside(event.folder, made.path):
                     continue
-                if _may_be_others(event) and not _are_ordered(trace, made, event):
+                # A file to read that the program has not written is there, and so is its folder.
+                is_late = event.action == "write" and _may_be_others(event)
+                if is_late and not _are_ordered(trace, made, event):
                     yield self.finding(
                         event,
                         "ranks use this folder that only one rank makes, and do not wait until it is there",
@@ -157,7 +162,17 @@ def _are_ordered(trace: Trace, written: Event, event: Event) -> bool:
     if isinstance(event, FileUsed) and event.waited_at > written.index:
         return True
     between: list[Event] = trace.events[written.index + 1 : event.index]
-    return any(
-        one.collective or isinstance(one, Collective | MeshBuilt | ProcessGroupInit)
-        for one in between
-    )
+    return any(map(_waits, between)) or _has_others_waiting(trace, written)
+
+
+def _waits(event: Event) -> bool:
+    return event.collective or isinstance(event, Collective | MeshBuilt | ProcessGroupInit)
+
+
+def _has_others_waiting(trace: Trace, event: Event) -> bool:
+    """Whether the other ranks wait for one that lets them go on by its next collective.
+
+    `if rank != 0: dist.barrier()`, before one rank does its work
+    """
+    last = next((one for one in reversed(trace.events[: event.index]) if _waits(one)), None)
+    return last is not None and side(last) is Ranks.OTHERS

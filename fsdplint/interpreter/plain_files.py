@@ -6,13 +6,16 @@ One rank may write a file, or make a folder, that others use: see `FileUsed`.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Sequence
 
 import libcst as cst
 
 from fsdplint.interpreter.file_paths import may_depend_on_rank, path_pattern
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.values import Const, Symbol, Unknown, Value, constant
 from fsdplint.trace import FileUsed
 
@@ -37,6 +40,7 @@ _METHODS = {
     "write_text": WRITE,
 }
 _PARENT = "parent"
+_MAKES_NOTHING = re.compile(r"(builtins|json|os\.path|pathlib|re|shutil|sys|time|warnings)\.")
 
 
 def note_call(run: Run, function: Value, call: Call) -> None:
@@ -52,6 +56,35 @@ def note_call(run: Run, function: Value, call: Call) -> None:
         path, action = owner, _METHODS.get(_called_name(call), "")
     if action and path is not None:
         _emit(run, call, action, run.settle(path))
+    elif not action and isinstance(function, Symbol | Unknown):
+        _note_library(run, function, call)
+
+
+def _note_library(run: Run, function: Symbol | Unknown, call: Call) -> None:
+    """Record that a library may make a folder whose path, or one in it, the program gives it."""
+    made = {one.path for one in run.trace.of(FileUsed) if one.action == FOLDER and one.path}
+    name = function.name if isinstance(function, Symbol) else function.library
+    if not made or _MAKES_NOTHING.match(name) or is_report(name.rpartition(".")[2]):
+        return
+    for value in map(run.settle, call.values):
+        if any(folder in path_pattern(value) for folder in made):
+            _emit(run, call, FOLDER, value)
+
+
+def may_have_waited_at(run: Run, node: cst.CSTNode | None) -> int:
+    """The number of events when code out of sight may have waited for other ranks last.
+
+    It may wait until now in a context of a library (`with main_process_first():`), and where the
+    program catches that there is no file yet.
+    """
+    in_context = any(isinstance(one, Unknown) and not _is_file(one) for one in run.contexts)
+    if in_context or (node is not None and is_in_try(run.source, node)):
+        return len(run.trace.events)
+    return run.may_have_waited_at
+
+
+def _is_file(value: Unknown) -> bool:
+    return value.origin.startswith("open(")
 
 
 def note_joined(joined: Unknown, folder: Value) -> None:
@@ -82,7 +115,7 @@ def _emit(run: Run, call: Call, action: str, path: Value) -> None:
         path=path_pattern(path),
         folder=_folder_of(path),
         per_rank=may_depend_on_rank(path),
-        waited_at=run.may_have_waited_at,
+        waited_at=may_have_waited_at(run, call.node),
     )
 
 

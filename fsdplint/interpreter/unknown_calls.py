@@ -84,6 +84,7 @@ _SETTLED = re.compile(r"(accelerate|importlib|lightning|os|platform|sys|torch|tr
 _NEVER_WAITS = re.compile(
     r"(os\.path|pathlib|random|torch(?!\.distributed|\.multiprocessing))\.|builtins\.open$"
 )
+_ASKS_FOR_FILE = {"exists", "is_dir", "is_file"}  # perhaps until another rank has made it
 
 
 def _never_waits(name: str) -> bool:
@@ -158,7 +159,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if not is_report(name):
         run.gradients_used_at = len(run.trace.events)  # it may run a backward pass
         gradient_writes.note_unknown_call(run, function, name)
-        if not _never_waits(library):
+        if name in _ASKS_FOR_FILE or not _never_waits(library):
             run.may_have_waited_at = len(run.trace.events)
     if isinstance(function, Unknown):
         function.called = True

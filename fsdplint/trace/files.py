@@ -11,7 +11,8 @@ from fsdplint.trace.base import Event, event
 class FileUsed(Event):
     """The program opened a file, or made a folder.
 
-    action: "write" or "read" of a file, or "folder".
+    action: "write" or "read" of a file, or "folder". A library that gets a folder of the program,
+        or a path in it, counts as making this folder.
     path: the file or folder, or the code that computes its path; "" if unknown.
     folder: the folder of the path, in the same way.
     per_rank: whether the path differs, or may differ, between ranks.

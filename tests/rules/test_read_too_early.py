@@ -72,7 +72,39 @@ def test_a_read_without_order_is_found(tmp_path: Path, body: str) -> None:
         + "if rank == 0:\n    dist.barrier()\nelse:\n    dist.barrier()\n    torch.load(path)",
         "torch.save(state, f'{rank}.pt')\ntorch.load(f'{rank}.pt')",
         "torch.load(path)\n" + WRITE,
+        "if rank != 0:\n    dist.barrier()\n"
+        + WRITE
+        + "if rank == 0:\n    dist.barrier()\ntorch.load(path)",
+        "from elsewhere import one_first\nwith one_first(rank):\n"
+        "    if rank == 0:\n        torch.save(state, path)\n    torch.load(path)",
+        WRITE + "while True:\n    try:\n        torch.load(path)\n        break\n"
+        "    except FileNotFoundError:\n        time.sleep(1)",
     ],
 )
 def test_a_read_that_may_be_ordered_is_not_reported(tmp_path: Path, body: str) -> None:
+    assert lines(tmp_path, body) == []
+
+
+FOLDER = """
+if rank == 0:
+    os.makedirs(path)
+"""
+LOG = "with open(os.path.join(path, f'{rank}.log'), 'w') as log:\n    log.write('x')"
+
+
+def test_a_folder_of_one_rank_is_found(tmp_path: Path) -> None:
+    assert len(lines(tmp_path, FOLDER + LOG)) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        FOLDER + "os.makedirs(path, exist_ok=True)\n" + LOG,
+        FOLDER + "os.makedirs(os.path.join(path, 'logs'), exist_ok=True)\n" + LOG,
+        FOLDER + "from elsewhere import Writer\nwriter = Writer(path)\n" + LOG,
+        FOLDER + "with open(os.path.join(path, 'rows.json')) as rows:\n    rows.read()",
+        FOLDER.replace("path", "path, exist_ok=True") + "dist.barrier()\n" + LOG,
+    ],
+)
+def test_a_folder_that_may_be_there_is_not_reported(tmp_path: Path, body: str) -> None:
     assert lines(tmp_path, body) == []

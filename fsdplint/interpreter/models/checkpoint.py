@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fsdplint.interpreter import loaded_numbers, meta_device, unfinished_saves
+from fsdplint.interpreter import loaded_numbers, meta_device, plain_files, unfinished_saves
 from fsdplint.interpreter.file_paths import may_depend_on_rank, path_pattern
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.later_reads import states_read_later
@@ -287,7 +287,7 @@ def load(run: Run, name: str, call: Call) -> Value:
         state=state.id,
         per_rank=may_depend_on_rank(path) or _is_from_outside(run, path),
         path=path_pattern(path),
-        perhaps_waited=_may_have_waited(run),
+        perhaps_waited=_may_have_waited(run, call),
     )
     part = local_of(path)
     if part is not None and part.part:  # a file of data: each rank has files of its own
@@ -295,10 +295,10 @@ def load(run: Run, name: str, call: Call) -> Value:
     return state
 
 
-def _may_have_waited(run: Run) -> bool:
+def _may_have_waited(run: Run, call: Call) -> bool:
     """Whether code out of sight may have waited for other ranks since the last file was written."""
     written = [event.index for event in run.trace.of(Saved)]
-    return bool(written) and run.may_have_waited_at > written[-1]
+    return bool(written) and plain_files.may_have_waited_at(run, call.node) > written[-1]
 
 
 def _is_from_outside(run: Run, path: Value) -> bool:
