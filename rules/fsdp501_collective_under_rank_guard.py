@@ -55,7 +55,7 @@ class CollectiveUnderRankGuard(Rule):
     (`if i % world_size == rank`), and what torch, NumPy or Python draws with a seed of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`), and
     so is the number of turns over a list that a function fills once with the rows that its data choose, and over
     `range(count)` of a number that the rank draws, or computes of all elements of its data (`lengths.max().item()`). A batch is the
-    rank's own where `collate_fn` gives None for some samples (`if batch is None: continue`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
+    rank's own where samples of the program's dataset, and then batches of `collate_fn`, may be None (`if batch is None: continue`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
     such a test ends the program and is not reported.
 
     Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one position of their

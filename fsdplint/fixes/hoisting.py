@@ -17,6 +17,7 @@ from fsdplint.interpreter import Program
 from fsdplint.source.positions import code_children
 from fsdplint.source.source import Source
 from fsdplint.syntax import layout
+from fsdplint.syntax.arguments import chooses_none
 from fsdplint.syntax.dotted import bound_by, dotted_name, mentions
 from fsdplint.syntax.enclosing import function_around
 from fsdplint.trace import Guard, Site
@@ -66,7 +67,7 @@ def _tested_presence(test: cst.BaseExpression) -> set[str]:
     if isinstance(test, cst.UnaryOperation):
         return _tested_presence(test.expression)
     if isinstance(test, cst.Comparison):
-        with_none = any(_may_be_none(one.comparator) for one in test.comparisons)
+        with_none = any(chooses_none(one.comparator) for one in test.comparisons)
         return _tested_presence(test.left) if with_none else set()
     name = dotted_name(test)
     return {name} if name else set()
@@ -78,16 +79,10 @@ def _bound_to_none(source: Source, node: cst.CSTNode) -> set[str]:
     stack: list[cst.CSTNode] = [function_around(source, node)]
     while stack:
         one = stack.pop()
-        if isinstance(one, cst.Assign | cst.AnnAssign) and _may_be_none(one.value):
+        if isinstance(one, cst.Assign | cst.AnnAssign) and chooses_none(one.value):
             found |= bound_by(one)
         stack += code_children(one)
     return found
-
-
-def _may_be_none(value: cst.BaseExpression | None) -> bool:
-    if isinstance(value, cst.IfExp):
-        return _may_be_none(value.body) or _may_be_none(value.orelse)
-    return isinstance(value, cst.Name) and value.value == "None"
 
 
 def _move_statement(

@@ -87,7 +87,7 @@ class BatchFacts:
 
     Attributes:
         padded: the elements that it pads, with the dimension of their length.
-        optional: whether the samples choose between a batch and None.
+        optional: whether the samples choose between a batch and None, if some of them are None.
     """
 
     padded: dict[str, int] = field(default_factory=dict)

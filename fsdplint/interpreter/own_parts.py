@@ -21,6 +21,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import MeshPosition
 from fsdplint.interpreter.values import Class, Function, Instance, Scope, Symbol, Value
 from fsdplint.source.positions import code_children, descend
+from fsdplint.syntax.arguments import chooses_none
 from fsdplint.syntax.dotted import dotted_name
 
 _DISTRIBUTED = "torch.utils.data.DistributedSampler"
@@ -67,6 +68,18 @@ def gives_held_part(value: Value | None) -> bool:
         return False
     held = {name for name, one in value.attributes.items() if _is_part(one)}
     return any(_visits(one, held) for one in giving_methods(value.cls)) if held else False
+
+
+def may_give_none(value: Value | None) -> bool:
+    """Whether the code of an object of the program has None where it gives its data."""
+    if not isinstance(value, Instance):
+        return False
+    return any(
+        isinstance(node, cst.Return | cst.Assign)
+        and (node.value is None or chooses_none(node.value))
+        for method in giving_methods(value.cls)
+        for node in descend(method.body)
+    )
 
 
 def _is_part(value: Value) -> bool:

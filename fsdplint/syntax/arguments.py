@@ -107,6 +107,13 @@ def is_constant(node: cst.CSTNode | None, *texts: str) -> bool:
     return isinstance(node, cst.Name) and node.value in texts
 
 
+def chooses_none(node: cst.BaseExpression | None) -> bool:
+    """Whether an expression is None, or a conditional expression that is None on one side."""
+    if isinstance(node, cst.IfExp):
+        return chooses_none(node.body) or chooses_none(node.orelse)
+    return is_constant(node, "None")
+
+
 def elements(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
     """The elements of a list, tuple or set display (or of `set([...])`), None for other
     expressions."""

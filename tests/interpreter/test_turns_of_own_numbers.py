@@ -24,6 +24,14 @@ class Rows(Dataset):
         return torch.full((8,), float(index)), index
 
 
+class Readable(Rows):
+    def __getitem__(self, index):
+        try:
+            return super().__getitem__(index)
+        except OSError:
+            return None
+
+
 def collate_present(samples):
     samples = [sample for sample in samples if sample is not None]
     if not samples:
@@ -45,7 +53,7 @@ def collate_all(samples):
 dist.init_process_group("nccl")
 model = fully_shard(nn.Linear(8, 8))
 optimizer = torch.optim.AdamW(model.parameters())
-rows = Rows()
+rows, readable = Rows(), Readable()
 sampler = DistributedSampler(rows)
 """
 OF_NUMBERS = """\
@@ -88,7 +96,7 @@ def test_numbers_that_all_ranks_have_decide_turns(tmp_path: Path, body: str) -> 
 
 
 OF_BATCHES = """\
-for batch in DataLoader(rows, batch_size=4, sampler=sampler, collate_fn={collate}):
+for batch in DataLoader({rows}, batch_size=4, sampler=sampler, collate_fn={collate}):
     if batch is None:
         continue
     x, y = batch
@@ -100,10 +108,13 @@ for batch in DataLoader(rows, batch_size=4, sampler=sampler, collate_fn={collate
 
 @pytest.mark.parametrize("collate", ["collate_present", "collate_filtered"])
 def test_a_batch_that_a_rank_may_lack(tmp_path: Path, collate: str) -> None:
-    text = OF_BATCHES.format(collate=collate)
+    text = OF_BATCHES.format(rows="readable", collate=collate)
     assert findings(program(tmp_path, text, header=HEAD), "FSDP501")
 
 
-def test_a_batch_that_each_rank_has(tmp_path: Path) -> None:
-    text = OF_BATCHES.format(collate="collate_all")
+@pytest.mark.parametrize(
+    ("rows", "collate"), [("readable", "collate_all"), ("rows", "collate_present")]
+)
+def test_a_batch_that_each_rank_has(tmp_path: Path, rows: str, collate: str) -> None:
+    text = OF_BATCHES.format(rows=rows, collate=collate)
     assert not findings(program(tmp_path, text, header=HEAD), "FSDP501")

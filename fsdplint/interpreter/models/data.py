@@ -10,7 +10,12 @@ from fsdplint.interpreter.iteration import iterable_of
 from fsdplint.interpreter.models.datasets import same_on_all_ranks
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_lengths import own_length
-from fsdplint.interpreter.own_parts import gives_held_part, gives_own_part, position_of_part
+from fsdplint.interpreter.own_parts import (
+    gives_held_part,
+    gives_own_part,
+    may_give_none,
+    position_of_part,
+)
 from fsdplint.interpreter.rank_local import batch_of, local_of
 from fsdplint.interpreter.rank_local_calls import is_global_rank
 from fsdplint.interpreter.ranks import WORLD_SIZE, depends_on_rank
@@ -256,7 +261,8 @@ def loader(run: Run, name: str, call: Call) -> Value:
     )
     note_loader(run, call, made)
     facts = data_probes.collated(run, made.collate)
-    made.padded, made.optional = facts.padded, facts.optional
+    made.padded = facts.padded
+    made.optional = facts.optional and may_give_none(run.settle(dataset) if dataset else None)
     order = batches if isinstance(batches, Instance) else sampler
     made.order = order if isinstance(order, Instance) else None
     run.emit(
