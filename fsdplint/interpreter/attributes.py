@@ -286,7 +286,9 @@ def _unknown_attribute(run: Run, value: Unknown, name: str) -> Value:
                 owner=value,
                 library=value.library,
                 argument=value.argument,
-                rank_local=rank_local.read_from(value, name),
+                rank_local=None
+                if value in run.library_parts
+                else rank_local.read_from(value, name),
             )
     return value.parts[name]
 

@@ -190,8 +190,9 @@ def iterate(run: Run, value: Value) -> tuple[list[Value], bool]:
             return [known], False  # of `enumerate`
         if known is not None and rank_local.local_of(known) is not None:
             return [known], False
-        local = value.rank_local or rank_local.of_library_part(run, value)
-        element = Unknown(varying=True, by_rank=value.by_rank, rank_local=local)
+        element = Unknown(varying=True, by_rank=value.by_rank, rank_local=value.rank_local)
+        if value.rank_local is None:
+            element.rank_local = rank_local.of_library_part(run, value, element)
         return [element], False
     return [Unknown(varying=True)], False
 

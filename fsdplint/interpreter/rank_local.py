@@ -214,10 +214,21 @@ def of_loader(run: Run, loader: LoaderValue, node: cst.CSTNode) -> RankLocal | N
     return RankLocal(held.source) if held is not None else None
 
 
-def of_library_part(run: Run, value: Value | None) -> RankLocal | None:
-    """What makes elements different on each rank that a library has split: see `library_parts`."""
+def of_library_part(
+    run: Run, value: Value | None, element: Unknown | None = None
+) -> RankLocal | None:
+    """What makes elements different on each rank that a library has split: see `library_parts`.
+
+    The element may be an object whose attributes, and whose truth, are the same on all ranks.
+    """
     source = run.library_parts.get(value) if value is not None and run.library_parts else None
-    return own_data(run, source) if source is not None else None
+    if source is None:
+        return None
+    local = own_data(run, source)
+    if element is not None:
+        local.batch = element
+        run.library_parts[element] = source
+    return local
 
 
 def batch_of(run: Run, loader: LoaderValue, node: cst.CSTNode) -> Unknown:

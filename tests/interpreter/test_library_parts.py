@@ -45,3 +45,9 @@ def test_elements_that_may_be_the_same(tmp_path: Path, loader: str) -> None:
 def test_an_object_that_knows_the_ranks(tmp_path: Path, test: str) -> None:
     body = f"import zoo\n{RANKS}saver = zoo.Saver(rank, ranks)\nif {test}:\n    dist.barrier()\n"
     assert undecided(tmp_path, body) == []
+
+
+@pytest.mark.parametrize("test", ["part", "part.is_due", "part.kind == 'data'", "part is not None"])
+def test_elements_that_may_be_no_data(tmp_path: Path, test: str) -> None:
+    loop = f"for part in zoo.parts(rank, ranks):\n    if {test}:\n        dist.barrier()\n"
+    assert undecided(tmp_path, f"import zoo\n{RANKS}{loop}") == []
