@@ -213,6 +213,8 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
     chosen = test_choice(value, _is_true)
     if chosen is not None:
         return Verdict(Truth.RANK, [], chosen)
+    if isinstance(value, HeldAtTimes) and value.test is not None:
+        return _truth_of(run, value.test, node, prefer)
     if isinstance(value, HeldAtTimes):
         return Verdict(Truth.VARYING, local=local_of(value))
     if isinstance(value, PartlyHeld) and value.held is not None:

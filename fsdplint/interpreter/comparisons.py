@@ -105,9 +105,7 @@ def compare(run: Run, node: cst.Comparison) -> Value:
     return Const(result.value, tuple(decided_by)) if decided_by else result
 
 
-def _presence(
-    choice: Value, node: cst.Comparison, rights: list[Value]
-) -> RankTest | Unknown | None:
+def _presence(choice: Value, node: cst.Comparison, rights: list[Value]) -> Value | None:
     """What `logger is not None` is where there is a logger on some ranks, or at times, only."""
     op = node.comparisons[0].operator
     if (
@@ -119,7 +117,7 @@ def _presence(
     if not is_none(rights[0]):
         return None
     if isinstance(choice, HeldAtTimes):
-        return presence_at_times(choice, holds=isinstance(op, NEGATED))
+        return presence_at_times(choice, choice.test, holds=isinstance(op, NEGATED))
     return test_choice(choice, lambda one: is_none(one) != isinstance(op, NEGATED))
 
 

@@ -219,6 +219,13 @@ def _held_at_times(one: Value, two: Value, test: Predicate | None) -> HeldAtTime
     return HeldAtTimes(held=held, varying=True, term=test if held is one else negated(test))
 
 
+def held_where(value: Value, test: Value | None) -> Value:
+    """An object that there is where a test of a setting holds, and else None."""
+    if test is None or not isinstance(value, _OBJECTS):
+        return value
+    return HeldAtTimes(held=value, varying=True, test=test)
+
+
 def join_by_turn(one: Value, two: Value, test: Predicate | None = None) -> Value:
     """Join the values of different turns of a loop: the second one where a test holds."""
     # The value may stay in later turns, for which the test says nothing.

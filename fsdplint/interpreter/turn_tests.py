@@ -195,8 +195,13 @@ def chosen_at_times(value: Value) -> Partial:
     return Partial(value, certain=False)
 
 
-def presence_at_times(value: Unknown, *, holds: bool) -> Unknown:
-    """The test whether there is what there is at times only. holds: the outcome if there is."""
+def presence_at_times(value: Unknown, test: Value | None, *, holds: bool) -> Value:
+    """The test whether there is what there is at times only. holds: the outcome if there is.
+
+    test: a test that is true where there is the value, if it is known.
+    """
+    if test is not None and holds:
+        return test
     predicate = predicate_of(value)
     term = predicate if holds else negated(predicate)
     return Unknown(varying=True, term=term, rank_local=value.rank_local)

@@ -301,3 +301,16 @@ def test_what_data_choose_is_there_on_the_ranks_that_they_choose(tmp_path: Path)
     found = program(tmp_path, textwrap.dedent(body), header=HEAD)
     guards = [e.guards[-1] for e in events(found, Collective) if e.api == "barrier"]
     assert guards and all(guard.own_data is not None for guard in guards)
+
+
+def test_the_test_of_a_setting_stays_with_the_object(tmp_path: Path) -> None:
+    body = """\
+        import sys
+
+        present = Logger() if len(sys.argv) > 1 else None
+        if present is not None:
+            dist.barrier()
+        """
+    found = program(tmp_path, textwrap.dedent(body), header=HEAD)
+    guards = [e.guards[-1] for e in events(found, Collective) if e.api == "barrier"]
+    assert guards and all(guard.kind is GuardKind.CONFIG for guard in guards)

@@ -14,13 +14,20 @@ from fsdplint.interpreter.attributes import read_attribute
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, truth
 from fsdplint.interpreter.decided_values import chosen_value
 from fsdplint.interpreter.dispatch import evaluates
-from fsdplint.interpreter.merging import decisive, join_by_data, join_by_rank, join_sides
+from fsdplint.interpreter.merging import (
+    decisive,
+    held_where,
+    join_by_data,
+    join_by_rank,
+    join_sides,
+)
 from fsdplint.interpreter.module_attributes import WRAPPER_ATTRIBUTES, lacks_wrapper_attribute
 from fsdplint.interpreter.rank_calls import chosen_method
 from fsdplint.interpreter.ranks import value_by_name
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.skipped_reductions import doubt_own_data
 from fsdplint.interpreter.torch_values import (
+    HeldAtTimes,
     RankChoice,
 )
 from fsdplint.interpreter.turn_tests import with_condition
@@ -31,6 +38,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    is_none,
 )
 
 BUILTINS = frozenset(
@@ -83,6 +91,8 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
     if verdict.outcome is Truth.TRUE:
         with run.under_guards(verdict.guards):
             value = run.eval(node.body)
+        if verdict.guards and _is_none(node.orelse):
+            value = held_where(value, run.evaluations.get(node.test))
     elif verdict.outcome is Truth.FALSE:
         with run.under_guards(verdict.guards):
             value = run.eval(node.orelse)
@@ -103,10 +113,16 @@ def eval_if_exp(run: Run, node: cst.IfExp) -> Value:
             if listed is None
             else with_condition(verdict.predicate, listed, one, two)
         )
+        if isinstance(value, HeldAtTimes) and is_none(two):
+            value.test = run.evaluations.get(node.test)
     if verdict.guards and decisive(value):
         with run.under_guards(verdict.guards):
             run.mark_relevant()
     return chosen_value(value, verdict.keys, begin)
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _chosen_by_data(run: Run, node: cst.IfExp, verdict: Verdict, local: RankLocal) -> Value:

@@ -58,7 +58,7 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
         if not isinstance(answer, Const) or not answer.value:
             return answer
         if isinstance(choice, HeldAtTimes):
-            return presence_at_times(choice, holds=True)
+            return presence_at_times(choice, choice.test, holds=True)
         return test_choice(choice, lambda one: None if one is not value else True) or answer
     wanted = kinds.items if isinstance(kinds, Sequence) else [kinds]
     wanted = [run.settle(kind) for kind in wanted]

@@ -92,7 +92,11 @@ class HeldAtTimes(PartlyHeld):
     """A value that there is where a test holds that varies, and else None.
 
     `term` is the predicate of the test, if it is known, and `rank_local` what each rank tests.
+
+    test: the value of a test that is true where there is the value; None if it is not known.
     """
+
+    test: Value | None = None
 
 
 @dataclass(eq=False, repr=False)

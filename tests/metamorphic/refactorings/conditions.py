@@ -90,10 +90,11 @@ def test_for_object(module: cst.Module) -> cst.Module | None:
 
 @refactoring()
 def loop_over_objects(module: cst.Module) -> cst.Module | None:
-    """`if a: X` becomes a list that has an object only where it holds, and a loop of X over it."""
+    """`if rank == 0: X` becomes a list in which only these ranks have an object, and a loop of X."""
 
     def change(node: cst.If, count: int) -> cst.BaseStatement | list[cst.BaseStatement]:
-        if node.orelse is not None or m.findall(node.body, m.Break() | m.Continue()):
+        of_rank = "rank" in text_of([node.test])
+        if not of_rank or node.orelse is not None or m.findall(node.body, m.Break() | m.Continue()):
             return node
         made = statements(
             f"present_{count} = []\nif {text_of([node.test])}:\n    present_{count}.append(Presence())\n"
