@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from fsdplint.diagnostics.finding import Finding, Severity
@@ -42,6 +43,8 @@ _INSTEAD_OF_CLASSES = {
     "instances": "modules",
     "one class": "one class and no set",
 }
+
+_ASKS_FOR_TEXT = re.compile(r"\b(isinstance|type)\(.*\bstr\b")
 
 
 class WrongWrapperArgument(Rule):
@@ -112,7 +115,10 @@ class WrongWrapperArgument(Rule):
                     help=f"Bind the arguments: `functools.partial({event.api}, ...)`.",
                 )
             elif isinstance(event, Wrapped) and (
-                wrong := {**dict(_wrong_arguments(event)), **dict(_wrong_mesh(event, meshes))}
+                wrong := {
+                    **dict(_wrong_arguments(trace, event)),
+                    **dict(_wrong_mesh(event, meshes)),
+                }
             ):
                 seen.add(event.site)
                 first, *others = wrong
@@ -142,7 +148,16 @@ def _wrong_mesh(event: Wrapped, meshes: Mapping[str, MeshBuilt]) -> Iterator[tup
         )
 
 
-def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
+def _excludes_texts(trace: Trace) -> bool:
+    """Whether this run has decided that something is no text: a name that it tests is none then.
+
+    `if isinstance(strategy, str): strategy = ShardingStrategy[strategy]`
+    """
+    tests = (test.text for key, test in trace.tests.items() if trace.decisions.get(key) is False)
+    return any(_ASKS_FOR_TEXT.search(text) for text in tests)
+
+
+def _wrong_arguments(trace: Trace, event: Wrapped) -> Iterator[tuple[str, str]]:
     """What is wrong with each wrong argument, and what to pass instead."""
     for name in event.options:
         if name not in _ARGUMENTS:
@@ -165,7 +180,7 @@ def _wrong_arguments(event: Wrapped) -> Iterator[tuple[str, str]]:
         what = {True: "True", "bool": "a flag"}.get(offload, "FSDP2's `CPUOffloadPolicy`")
         yield f"gets {what} as `cpu_offload`", "Pass `CPUOffload(offload_params=True)`"
     strategy = event.options.get("sharding_strategy")
-    named = isinstance(strategy, str) and strategy.isidentifier()
+    named = isinstance(strategy, str) and strategy.isidentifier() and not _excludes_texts(trace)
     if named or isinstance(strategy, int):
         yield (
             f"gets {strategy!r} as `sharding_strategy`",
