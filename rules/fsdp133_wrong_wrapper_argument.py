@@ -149,7 +149,7 @@ def _wrong_mesh(event: Wrapped, meshes: Mapping[str, MeshBuilt]) -> Iterator[tup
 
 
 def _excludes_texts(trace: Trace) -> bool:
-    """Whether this run has decided that something is no text: a name that it tests is none then.
+    """Whether this run has decided a test for a text as false: a constant may be no text there.
 
     `if isinstance(strategy, str): strategy = ShardingStrategy[strategy]`
     """

@@ -1,5 +1,7 @@
-"""Loops that make as many turns as a number says that each rank has for itself: one that it draws
-with a seed of its own, or computes of all elements of its data (`lengths.max().item()`).
+"""Loops whose number of turns each rank has for itself.
+
+The rank draws the number with a seed of its own, or computes it of all elements of its data
+(`lengths.max().item()`).
 
 `range(number)`, and `steps[:number]` of a longer list or tensor
 """
