@@ -25,7 +25,7 @@ def launched_plugin(run: Run) -> Unknown | None:
     main = run.module_scopes.get("__main__")
     path = main.source.path if main is not None else ""
     for launch in run.project.launches(path) if path else ():
-        settings = _settings(run, launch, path) if launch.starts(path) else None
+        settings = _settings(run, launch, path)
         if settings is not None:
             made = _plugin(settings)
             flags = filter(_OF_SHARDING.search, launch.switched_on)

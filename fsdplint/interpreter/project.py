@@ -289,12 +289,13 @@ class Project(ModuleFiles):
         return self._settings_files[root]
 
     def launches(self, file: str) -> tuple[Launch, ...]:
-        """The commands of `accelerate launch` in the scripts of the project of a file."""
+        """The commands of `accelerate launch` in the scripts of its project that start a file."""
         root = str(self.root or project_root(Path(file)))
         if root not in self._launches:
             self._launches[root] = find_launches(root)
-        self.consulted["launches", file] = self._launches[root]
-        return self._launches[root]
+        found = tuple(one for one in self._launches[root] if one.starts(file, root))
+        self.consulted["launches", file] = found
+        return found
 
     def settings_paths(self) -> tuple[str, ...]:
         """The paths of the settings files and scripts that runs asked for."""

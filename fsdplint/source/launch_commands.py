@@ -44,13 +44,35 @@ class Launch:
         """The options of the program that are flags, or get the value true."""
         return frozenset(name for name, value in self.given if value in ("", "True", "true", "1"))
 
-    def starts(self, path: str) -> bool:
-        """Whether the command starts the program of a path."""
+    def starts(self, path: str, root: str) -> bool:
+        """Whether the command, in a project with a root, starts the program of a path.
+
+        The command runs in the folder of its script or in one above it. If the program is in none
+        of these, it is the only one with its name in the project.
+        """
         written = [part for part in self.program.split("/") if part not in ("", ".", "..")]
         while written and "$" in written[0]:
             del written[0]
-        found = os.path.abspath(path).replace(os.sep, "/").split("/")
-        return bool(written) and found[-len(written) :] == written
+        if not written or not _ends_with(path, written):
+            return False
+        program = "/".join(written) if "$" in self.program else self.program
+        for folder in self._folders(root):
+            if os.path.isfile(started := os.path.join(folder, program)):
+                return os.path.realpath(started) == os.path.realpath(path)
+        named = [one for one in paths_below(root, (written[-1],)) if _ends_with(one, written)]
+        return len(named) == 1
+
+    def _folders(self, root: str) -> Iterator[str]:
+        """The folder of the script and those above it, up to the root of the project."""
+        folder = os.path.dirname(self.file)
+        while folder:
+            yield os.path.join(root, folder)
+            folder = os.path.dirname(folder)
+        yield root
+
+
+def _ends_with(path: str, parts: list[str]) -> bool:
+    return os.path.abspath(path).replace(os.sep, "/").split("/")[-len(parts) :] == parts
 
 
 def launches_with_fsdp(launch: Launch, root: str, path: str) -> bool:
@@ -59,7 +81,7 @@ def launches_with_fsdp(launch: Launch, root: str, path: str) -> bool:
     Its file of settings is searched as the program's settings are, and from the folder of the
     script.
     """
-    if not launch.starts(path):
+    if not launch.starts(path, root):
         return False
     if launch.option("use_fsdp") is not None:
         return True

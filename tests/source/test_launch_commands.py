@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,19 +55,34 @@ def test_a_command_above_another_one_has_its_further_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "path", "starts"),
+    ("program", "started"),
     [
-        ("train.py", "/x/train.py", True),
-        ("main/train.py", "/x/main/train.py", True),
-        ("./main/train.py", "/x/main/train.py", True),
-        ("$DIR/main/train.py", "/x/main/train.py", True),
-        ("main/train.py", "/x/other/train.py", False),
-        ("$PROGRAM.py", "/x/train.py", False),
-        ("pretrain.py", "/x/train.py", False),
+        ("train.py", {"scripts/train.py"}),  # beside the script
+        ("../train.py", {"train.py"}),
+        ("main/train.py", {"main/train.py"}),
+        ("./main/train.py", {"main/train.py"}),
+        ("$DIR/main/train.py", {"main/train.py"}),
+        ("tune.py", {"main/tune.py"}),  # the only one
+        ("test.py", set()),
+        ("$PROGRAM.py", set()),
+        ("une.py", set()),
     ],
 )
-def test_the_program_of_a_command(program: str, path: str, starts: bool) -> None:
-    assert launch(program).starts(path) is starts
+def test_the_program_of_a_command(tmp_path: Path, program: str, started: set[str]) -> None:
+    paths = (
+        "train.py",
+        "scripts/train.py",
+        "main/train.py",
+        "main/tune.py",
+        "a/test.py",
+        "test/test.py",
+    )
+    for path in map(tmp_path.joinpath, paths):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    command = replace(launch(program), file=str(Path("scripts", "run.sh")))
+    found = {path for path in paths if command.starts(str(tmp_path / path), str(tmp_path))}
+    assert found == started
 
 
 def test_scripts_of_a_project(tmp_path: Path) -> None:
