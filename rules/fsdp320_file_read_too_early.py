@@ -17,6 +17,7 @@ from fsdplint.trace import (
     Ranks,
     Saved,
     Trace,
+    is_inside,
 )
 from fsdplint.trace.queries.common import side, whole_file
 
@@ -90,7 +91,7 @@ class FileReadTooEarly(Rule):
             for event in trace.after(made, FileUsed):
                 if event.action == "folder" and made.path in event.path and not _by_one_rank(event):
                     break  # the other ranks make it, too
-                if event.action == "folder" or not _is_inside(event.folder, made.path):
+                if event.action == "folder" or not is_inside(event.folder, made.path):
                     continue
                 # A file to read that the program has not written is there, and so is its folder.
                 is_late = event.action == "write" and _may_be_others(event)
@@ -142,19 +143,9 @@ def _write_of_one_rank(trace: Trace, event: Loaded | FileUsed) -> Saved | FileUs
 def _is_there(trace: Trace, made: FileUsed) -> bool:
     """Whether the folder may be there before: something has made it, or has used a file in it."""
     return any(
-        one.path == made.path
-        or _is_inside(one.path, made.path)
-        or _is_inside(one.folder, made.path)
+        one.path == made.path or is_inside(one.path, made.path) or is_inside(one.folder, made.path)
         for one in trace.before(made, FileUsed)
     )
-
-
-def _is_inside(folder: str, outer: str) -> bool:
-    """Whether a folder is another one, or is in it. Both may be the code that computes the path."""
-    if not outer:
-        return False
-    starts = (f"{outer}/", f"os.path.join({outer}, ", f"{outer.removesuffix(')')}, ")
-    return folder == outer or folder.startswith(starts)
 
 
 def _are_ordered(trace: Trace, written: Event, event: Event) -> bool:

@@ -116,14 +116,11 @@ def _of_side(test: RankTest | None, one: Value, two: Value) -> Value | None:
     for held, other, holds in ((one, two, True), (two, one, False)):
         if isinstance(held, Sequence) and isinstance(other, Sequence) and _is_nothing(other):
             return rank_elements.list_of_side(RankSide(test, holds), held)
-    if is_none(one) == is_none(two) and not (_has_code(one) and _has_code(two)):
+    both = isinstance(one, _OBJECTS) and isinstance(two, _OBJECTS)
+    if is_none(one) == is_none(two) and not both:
         return None
     held = two if is_none(one) else one
     return RankChoice(held=held, test=test, one=one, two=two, by_rank=True)
-
-
-def _has_code(value: Value) -> bool:
-    return isinstance(value, _OBJECTS)
 
 
 def _is_nothing(value: Value) -> bool:

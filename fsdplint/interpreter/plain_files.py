@@ -17,7 +17,7 @@ from fsdplint.interpreter.library_classes import is_report
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
 from fsdplint.interpreter.values import Const, Symbol, Unknown, Value, constant
-from fsdplint.trace import FileUsed
+from fsdplint.trace import FileUsed, is_inside
 
 WRITE, READ, FOLDER = "write", "read", "folder"
 _MODES = {"w": WRITE, "x": WRITE, "r": READ}
@@ -67,7 +67,8 @@ def _note_library(run: Run, function: Symbol | Unknown, call: Call) -> None:
     if not made or _MAKES_NOTHING.match(name) or is_report(name.rpartition(".")[2]):
         return
     for value in map(run.settle, call.values):
-        if any(folder in path_pattern(value) for folder in made):
+        places = path_pattern(value), _folder_of(value)
+        if any(is_inside(place, folder) for place in places for folder in made):
             _emit(run, call, FOLDER, value)
 
 

@@ -39,7 +39,7 @@ from fsdplint.trace.data import (
     SplitPerRank,
     UnequalTurns,
 )
-from fsdplint.trace.files import FileUsed
+from fsdplint.trace.files import FileUsed, is_inside
 from fsdplint.trace.launch import (
     AsyncResultRead,
     Collective,
@@ -270,4 +270,5 @@ __all__ = [
     "WeightsUnrestored",
     "Wrapped",
     "first",
+    "is_inside",
 ]

@@ -26,3 +26,11 @@ class FileUsed(Event):
     folder: str = ""
     per_rank: bool = False
     waited_at: int = 0
+
+
+def is_inside(folder: str, outer: str) -> bool:
+    """Whether a folder is another one, or is in it. Both may be the code that computes the path."""
+    if not outer:
+        return False
+    starts = (f"{outer}/", f"os.path.join({outer}, ", f"{outer.removesuffix(')')}, ")
+    return folder == outer or folder.startswith(starts)
