@@ -27,7 +27,7 @@ from fsdplint.trace.queries.common import (
     whole_file,
 )
 from fsdplint.trace.queries.data_parallelism import has_one_rank
-from fsdplint.trace.queries.wrappers import shards, unit_around, wrappers_of
+from fsdplint.trace.queries.wrappers import prepared_by_framework, shards, unit_around, wrappers_of
 
 if TYPE_CHECKING:
     from fsdplint.interpreter import Program
@@ -38,6 +38,17 @@ OF_OPTIMIZER = (
     "the moments of the rank that wrote the file."
 )
 
+OF_MODEL = "FSDP2's `state_dict()` holds DTensors, which have this rank's part of each tensor."
+GATHER = (
+    "Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
+    "and `StateDictOptions(full_state_dict=True, cpu_offload=True)`, write it on rank 0; or "
+    "save all parts with `torch.distributed.checkpoint.save`."
+)
+OF_ACCELERATE = (
+    "Call `accelerator.get_state_dict(model)` on all ranks, and write its result on the main "
+    "process; `save_pretrained` gets it as `state_dict=`."
+)
+
 
 class SaveShardedState(Rule):
     """The state dict of a sharded model or of its optimizer is saved as if it were whole.
@@ -45,7 +56,7 @@ class SaveShardedState(Rule):
     ## What it does
     Finds `torch.save`, safetensors' `save_file` and `save_pretrained` of `model.state_dict()` where `fully_shard` shards
     the model, of `optimizer.state_dict()` where the optimizer's parameters are sharded (by FSDP1 too),
-    of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
+    or Accelerate shards it by FSDP2, of FSDP1's `SHARDED_STATE_DICT`, of `wrapper.module` and other parts of a unit of FSDP1, and of dicts
     of sharded parameters or of their parts on this rank (`to_local()`). Tensors stay sharded after `cpu()`, `clone()` or `to()`, under other names, and
     in a selection of the state dict. The finding also names the places where the program loads a file
     into the same model or optimizer, because they change with the file.
@@ -116,15 +127,14 @@ class SaveShardedState(Rule):
         if len({name for _, name in parts}) > 1:
             names = names.replace("the state", "the states").removesuffix("is") + "are"
         taken = [part for part, _ in parts]
+        prepared = any(_prepared(trace, part) for part in taken)
         of_optimizers = all(optimizer_of(trace, part.of) is not None for part in taken)
         of = next((m for part in taken for m in _modules_of(trace, part)), None)
         finding = self.finding(
             event,
             f"{names} sharded but saved as if whole: the file holds one rank's part of each tensor",
-            help="Gather it on all ranks with `get_model_state_dict` (or `get_optimizer_state_dict`) "
-            "and `StateDictOptions(full_state_dict=True, cpu_offload=True)`, write it on rank 0; or "
-            "save all parts with `torch.distributed.checkpoint.save`.",
-            why=OF_OPTIMIZER if of_optimizers else "",
+            help=OF_ACCELERATE if prepared else GATHER,
+            why=OF_OPTIMIZER if of_optimizers else OF_MODEL if prepared else "",
             because=[
                 *((part, "taken here") for part in taken),
                 *(sharded_here(trace, of, event) if of else []),
@@ -230,7 +240,7 @@ def _sharded_parts(trace: Trace, event: Saved) -> Iterator[tuple[StateTaken, str
         if built is not None:
             if _known_sharded(trace, built, event):
                 yield taken, f"the optimizer `{built.class_name or 'optimizer'}`"
-        elif only_fsdp2(trace, taken.of, event) or _sharded_by_fsdp1(trace, taken, event):
+        elif _sharded_by_fsdp2(trace, taken, event) or _sharded_by_fsdp1(trace, taken, event):
             yield taken, f"`{class_name(trace, taken.of)}`"
 
 
@@ -248,6 +258,15 @@ def _loads(trace: Trace, taken: list[StateTaken]) -> Iterator[StateLoaded]:
 def _is_without_wrapper(trace: Trace, taken: StateTaken) -> bool:
     """Whether a state is of a module in an FSDP1 unit, which has this rank's part of it."""
     return taken.layout is Layout.LOCAL and unit_around(trace, taken.of) is not None
+
+
+def _sharded_by_fsdp2(trace: Trace, taken: StateTaken, event: Saved) -> bool:
+    return _prepared(trace, taken) or only_fsdp2(trace, taken.of, event)
+
+
+def _prepared(trace: Trace, taken: StateTaken) -> bool:
+    """Whether a state is of a model that Accelerate shards by FSDP2."""
+    return prepared_by_framework(trace, taken.of, taken, version=2) is not None
 
 
 def _sharded_by_fsdp1(trace: Trace, taken: StateTaken, event: Saved) -> bool:

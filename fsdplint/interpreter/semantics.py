@@ -18,6 +18,7 @@ from fsdplint.interpreter.constructs import (
     subscripts,
 )
 from fsdplint.interpreter.models import (
+    accelerator_saves,
     accessors,
     adapters,
     attribute_access,
@@ -86,7 +87,8 @@ CONSTRUCTS = (
     matches, operators, statements, subscripts,
 )  # fmt: skip
 MODELS = (
-    accessors, adapters, attribute_access, backward, checkpoint, commands, config_objects,
+    accelerator_saves, accessors, adapters, attribute_access, backward, checkpoint, commands,
+    config_objects,
     containers,
     context_stacks, copies, data, dataclass_objects, datasets, device_meshes, distributed,
     event_loops, frameworks, fsdp1, fsdp2, functional_collectives, gradient_scaling,

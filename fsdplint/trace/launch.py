@@ -101,12 +101,13 @@ class FrameworkConfigured(Event):
 
 @event
 class Prepared(Event):
-    """A framework wraps models by FSDP1 (static traces only).
+    """A framework shards models (static traces only).
 
     It leaves the optimizers of the program as they are.
 
     framework: "Accelerate", "Fabric" or "Lightning".
     flat: whether flat parameters replace those of the models (`use_orig_params=False`).
+    version: of FSDP, 1 or 2.
     """
 
     kind: ClassVar[str] = "model-prepared"
@@ -114,6 +115,7 @@ class Prepared(Event):
     modules: tuple[str, ...] = reference()
     framework: str = "Accelerate"
     flat: bool = False
+    version: int = 1
 
 
 @event

@@ -11,10 +11,15 @@ from fsdplint.trace import (
     Called,
     Collective,
     Escaped,
+    Layout,
     OptimizerBuilt,
     OptimizerStepped,
+    Prepared,
+    Ranks,
     RequiresGradSet,
+    Saved,
     Sharded,
+    StateTaken,
 )
 
 READERS = [
@@ -338,3 +343,35 @@ def test_fabric_launches_nothing(tmp_path: Path) -> None:
     body = FRAMEWORKS["a name"].replace("\nmodel", "\na.launch()\nmodel")
     found = program(tmp_path, f"{body}\nmodel(torch.ones(2)).sum().backward()\n")
     assert not findings(found, "FSDP501")
+
+
+PREPARED = (
+    "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
+    "accelerator = Accelerator(\n"
+    "    fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version={version}))\n"
+    "model = accelerator.prepare(Net())\ninner = accelerator.unwrap_model(model)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "layout", "collective"), [(1, Layout.UNKNOWN, True), (2, Layout.SHARDED, False)]
+)
+@pytest.mark.parametrize("save", ["accelerator.save(inner.state_dict(), 'f')",
+                                  "inner.save_pretrained('f')"])  # fmt: skip
+def test_a_state_of_a_model_that_accelerate_shards(
+    tmp_path: Path, version: int, layout: Layout, collective: bool, save: str
+) -> None:
+    found = program(tmp_path, PREPARED.format(version=version) + save)
+    (state,) = events(found, StateTaken)
+    assert (state.layout, state.collective) == (layout, collective)
+    (saved,) = events(found, Saved)
+    assert saved.states == (state.state,)
+    assert saved.ranks is (Ranks.ONE if "accelerator" in save else Ranks.ALL)
+    assert state.ranks is Ranks.ALL
+
+
+def test_the_version_that_the_environment_chooses(tmp_path: Path) -> None:
+    found = program(tmp_path, PREPARED.replace("fsdp_version={version}", "") + "inner.state_dict()")
+    (state,) = events(found, StateTaken)
+    assert (state.layout, state.collective) == (Layout.UNKNOWN, False)
+    assert not list(events(found, Prepared))

@@ -26,8 +26,9 @@ _LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lig
 @function(*(f"{home}.FullyShardedDataParallelPlugin" for home in _ACCELERATE))
 def plugin(run: Run, name: str, call: Call) -> Value:
     made = _configure(run, name, call, "accelerate")
-    if isinstance(made, Unknown) and "use_orig_params" in call.kwargs:
-        made.parts["use_orig_params"] = call.kwargs["use_orig_params"]
+    if isinstance(made, Unknown):
+        given = ("use_orig_params", "fsdp_version")
+        made.parts |= {part: call.kwargs[part] for part in given if part in call.kwargs}
     return made
 
 

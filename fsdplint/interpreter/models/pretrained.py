@@ -22,6 +22,7 @@ from fsdplint.interpreter.values import Const, ModuleValue, Value, constant, is_
 from fsdplint.trace import Guard, Sharding
 
 API = "safetensors.save_pretrained"  # it writes with safetensors
+_BY_FRAMEWORK = {"fsdp1": Sharding.FSDP1, "fsdp2": Sharding.FSDP2}
 PICKLED = "torch.save"  # with `safe_serialization=False`
 
 
@@ -36,7 +37,7 @@ def save_pretrained(run: Run, receiver: ModuleValue, name: str, call: Call) -> V
 
 def _note_saved(run: Run, model: ModuleValue, call: Call) -> None:
     by_safetensors = constant(call.kwargs.get("safe_serialization")) is not False
-    sharding = sharding_inside(run, model)
+    sharding = sharding_inside(run, model) or _BY_FRAMEWORK.get(model.framework)
     sharded = sharding in (Sharding.FSDP1, Sharding.FSDP2)
     given = run.settle(call.arg(2, "state_dict") or Const(None))
     if not is_none(given):

@@ -165,7 +165,7 @@ def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Valu
         )
     layout = fsdp2_layout(run, receiver) if sharding is Sharding.FSDP2 else Layout.PLAIN
     if receiver.framework:
-        layout = Layout.UNKNOWN
+        layout = Layout.SHARDED if receiver.framework == "fsdp2" else Layout.UNKNOWN
     collective = receiver.framework == "fsdp1" and not gathers(run.contexts)
     itself = layout is Layout.SHARDED and not (call.args or call.kwargs or call.open)
     return take_state(

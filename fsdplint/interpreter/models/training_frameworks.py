@@ -47,7 +47,7 @@ from fsdplint.interpreter.values import (
 )
 from fsdplint.trace import Clipped, Collective, Prepared, SyncSwitched
 
-_ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
+ACCELERATORS = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 
 
 _OTHER_PLUGINS = frozenset({"cpu", "deepspeed_plugin", "megatron_lm_plugin"})
@@ -66,7 +66,7 @@ def methods_of(classes: Iterable[str], *names: str) -> Callable[[MethodModel], M
     return register
 
 
-@function(*_ACCELERATORS)
+@function(*ACCELERATORS)
 def accelerator(run: Run, name: str, call: Call) -> Value:
     """`Accelerator(fsdp_plugin=plugin)` uses FSDP whatever the launcher's configuration says."""
     made = call_unknown(run, Symbol(name), call)
@@ -90,25 +90,31 @@ def _fsdp_plugin(run: Run, receiver: Unknown) -> Unknown | None:
 
 
 def _note_preparation(run: Run, receiver: Unknown, call: Call) -> None:
-    """Record that a framework wraps models by FSDP1 and leaves the optimizers as they are.
+    """Record which models a framework shards, if the version of FSDP is certain.
 
-    A plugin of Accelerate may also stand for FSDP2, unless its parameters are flat, or a script
-    says which one. A model that was prepared before is not wrapped again.
+    A plugin of Accelerate with flat parameters stands for FSDP1. A model that was prepared before
+    is not sharded again.
     """
     plugin = _fsdp_plugin(run, receiver)
     flat = plugin is not None and constant(plugin.parts.get("use_orig_params")) is False
-    fsdp1 = flat or _sharding(run, receiver) == "fsdp1"
+    version = {"fsdp1": 1, "fsdp2": 2}.get(_sharding(run, receiver), 1 if flat else None)
     by_fabric = plugin is None and shards_by_strategy(run, receiver)
     values = [run.settle(value) for value in call.values]
     modules = tuple(
         value.id for value in values if isinstance(value, ModuleValue) and not value.framework
     )
-    if modules and fsdp1:
-        framework = "Fabric" if by_fabric else "Accelerate"
-        run.emit(Prepared, call.node, modules=modules, framework=framework, flat=flat)
+    if modules and version is not None:
+        run.emit(
+            Prepared,
+            call.node,
+            modules=modules,
+            framework="Fabric" if by_fabric else "Accelerate",
+            flat=flat and version == 1,
+            version=version,
+        )
 
 
-@methods_of(_ACCELERATORS, "prepare", "prepare_data_loader", "prepare_model",
+@methods_of(ACCELERATORS, "prepare", "prepare_data_loader", "prepare_model",
             "prepare_optimizer")  # fmt: skip
 @methods_of(FABRICS, "setup", "setup_module", "setup_optimizers")
 def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
@@ -152,7 +158,8 @@ def _sharding(run: Run, receiver: Unknown) -> str:
     """
     plugin = _fsdp_plugin(run, receiver)
     if plugin is not None:
-        return "fsdp1" if constant(plugin.parts.get("fsdp_version")) == 1 else "fsdp"
+        version = constant(run.settle(plugin.parts.get("fsdp_version") or Unknown()))
+        return f"fsdp{version}" if version in (1, 2) else "fsdp"
     return "fsdp1" if shards_by_strategy(run, receiver) else ""
 
 
@@ -193,7 +200,7 @@ def load_and_place(run: Run, name: str, call: Call) -> Value:
     return model
 
 
-@methods_of(_ACCELERATORS, "unwrap_model")
+@methods_of(ACCELERATORS, "unwrap_model")
 def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """The model without the wrappers of FSDP1 and DDP around it."""
     value = run.settle(call.arg(0, "model") or Unknown())
@@ -202,7 +209,7 @@ def unwrap(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return value if isinstance(value, ModuleValue) else Unknown()
 
 
-@methods_of(_ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
+@methods_of(ACCELERATORS, "accumulate", "no_sync", "autocast", "profile")
 @methods_of(FABRICS, "autocast")
 def step_context(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A context around a step. It does nothing to the structure of the model."""
@@ -241,14 +248,14 @@ def _argument_node(call: Call, position: int, keyword: str) -> cst.BaseExpressio
     return call.node if isinstance(call.node, cst.Call) else None
 
 
-@methods_of(_ACCELERATORS, "backward")
+@methods_of(ACCELERATORS, "backward")
 @methods_of(FABRICS, "backward")
 def run_backward(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """`accelerator.backward(loss)`: the loss stays that of the rank."""
     return backward(run, receiver, name, call)
 
 
-@methods_of(_ACCELERATORS, "clip_grad_norm_")
+@methods_of(ACCELERATORS, "clip_grad_norm_")
 def clip(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Clips as the sharding of the model needs it."""
     return TensorValue("norm")
@@ -273,7 +280,7 @@ def clip_gradients(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     return TensorValue("norm")
 
 
-@methods_of(_ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model", "save")
+@methods_of(ACCELERATORS, "print", "log", "get_state_dict", "save_state", "save_model")
 @methods_of(FABRICS, "print", "log", "log_dict")
 def read_model(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """A method that reads a model or writes it to disk; a sharded model needs all ranks."""
@@ -326,7 +333,7 @@ def _load_in_place(run: Run, call: Call) -> bool:
 
 
 @methods_of(
-    _ACCELERATORS, "wait_for_everyone", "gather", "gather_for_metrics", "reduce",
+    ACCELERATORS, "wait_for_everyone", "gather", "gather_for_metrics", "reduce",
     "pad_across_processes",
 )  # fmt: skip
 @methods_of(FABRICS, "barrier", "broadcast", "all_gather", "all_reduce")

@@ -337,8 +337,8 @@ class ModuleValue(Value):
         this as an argument.
     may_be_plain: whether a static method of FSDP1, which takes any module, is all that speaks for
         its wrapper.
-    framework: "fsdp1" or "fsdp" (of either version) if a framework has certainly sharded it; its
-        units are not known.
+    framework: "fsdp1", "fsdp2" or "fsdp" (of either version) if a framework has certainly
+        sharded it; its units are not known.
     by_mode: what it computes in training mode alone, see `computed_by_mode`; "" for nothing.
     dtype: the dtype of its own parameters, "float32"; "" if it has none or it is not certain.
     called: whether it was called before it was known to be a module.

@@ -14,6 +14,7 @@ from fsdplint.trace import (
     GuardKind,
     OptimizerBuilt,
     OptimizerStepped,
+    Prepared,
     Ranks,
     Sharded,
     Sharding,
@@ -48,15 +49,20 @@ def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, 
     parts = set(trace.submodules(module))
     best: Event | None = None
     for event in trace.events[: before.index]:
-        if not isinstance(event, Sharded | Wrapped):
+        if not isinstance(event, Sharded | Wrapped | Prepared):
             continue
-        group = event.group if isinstance(event, Sharded) else ()
-        modules = {event.module, *group}
+        modules = _sharded_at(event)
         if module in modules:
             return [(event, "sharded here")]
         if best is None and parts & modules:
             best = event
     return [(best, "sharded here")] if best is not None else []
+
+
+def _sharded_at(event: Sharded | Wrapped | Prepared) -> set[str]:
+    if isinstance(event, Prepared):
+        return set(event.modules)
+    return {event.module, *(event.group if isinstance(event, Sharded) else ())}
 
 
 def class_name(trace: Trace, module: str) -> str:

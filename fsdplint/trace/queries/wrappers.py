@@ -42,14 +42,15 @@ def wrappers_of(trace: Trace, module: str, before: Event) -> list[Wrapped]:
 
 
 def prepared_by_framework(
-    trace: Trace, module: str, before: Event | None = None
+    trace: Trace, module: str, before: Event | None = None, *, version: int = 1
 ) -> Prepared | None:
-    """Where a framework wraps the module, or one that contains it, by FSDP1."""
+    """Where a framework shards the module, or one that contains it, by a version of FSDP."""
     events = trace.of(Prepared) if before is None else trace.before(before, Prepared)
     return first(
         event
         for event in events
-        if any(trace.contains(prepared, module) for prepared in event.modules)
+        if event.version == version
+        and any(trace.contains(prepared, module) for prepared in event.modules)
     )
 
 
