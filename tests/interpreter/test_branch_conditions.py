@@ -441,3 +441,28 @@ def test_an_empty_list_in_a_variable_is_false(tmp_path: Path) -> None:
     """
     found = program(tmp_path, body)
     assert [len(list(trace.of(Sharded))) for trace in found.traces] == [1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "wrapped"),
+    [
+        ("last and not last and isinstance(model, DDP)", 0),
+        ("not last and isinstance(model, DDP)", 0),
+        ("not (last or isinstance(model, torch.nn.Module))", 0),
+        ("not last and isinstance(model, torch.nn.Module)", 1),
+        ("last or isinstance(model, DDP)", 1),
+    ],
+)
+def test_an_operand_may_decide_behind_one_that_is_not_known(
+    flag: str, wrapped: int, tmp_path: Path
+) -> None:
+    body = f"""
+from torch.nn.parallel import DistributedDataParallel as DDP
+model = Net()
+for step in range(4):
+    last = step % 2 == 1
+    flag = {flag}
+    if flag:
+        fully_shard(model)
+"""
+    assert bool(list(events(program(tmp_path, body), Sharded))) == wrapped

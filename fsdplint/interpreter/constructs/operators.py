@@ -83,6 +83,8 @@ def eval_boolean_operation(run: Run, node: cst.BooleanOperation) -> Value:
         return _boolean_value(run, left, verdict, node, is_and)
     if isinstance(left, Unknown):
         right = run.eval(node.right)
+        if isinstance(right, Const) and right.value is (not is_and):
+            return right  # `unknown and False` is false
         if is_and and isinstance(left, NameTest):
             return Unknown(varying=True, created_at=run.site(node))
         if isinstance(right, RankValue) and not is_and:
