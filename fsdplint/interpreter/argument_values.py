@@ -17,6 +17,9 @@ _FLAGS = {("store_true",), ("store_false",)}  # actions
 def default_text(run: Run, value: Value | None) -> str | None:
     """The text that a setting is, or has by default; None if it has none."""
     found = default_of(value)
+    if found is None and isinstance(value, Unknown) and value.template is not None:
+        inner = default_text(run, value.template.hole)
+        return None if inner is None else f"{value.template.before}{inner}{value.template.after}"
     if found is None and isinstance(value, Unknown):
         parsed, _, name = value.origin.rpartition(".")
         found = run.argument_texts.get(name) if parsed.endswith(_PARSED) else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.settings_files import MAX_DEPTH, is_known
-from fsdplint.interpreter.values import Const, Unknown
+from fsdplint.interpreter.values import Const, Dict, Unknown
 
 if TYPE_CHECKING:
     from fsdplint.source.config_source import ConfigSource, Mapping, Node
@@ -61,7 +61,7 @@ def composed_settings(run: Run, folder: str, file: str, origin: str) -> Unknown 
 
 
 def _value(run: Run, tree: Tree, origin: str) -> Unknown:
-    result = Unknown(origin)
+    result = Unknown(origin, default=(entries := Dict(open=True)))
     for key, node in tree.items():
         name = f"{origin}.{key}"
         if isinstance(node, Leaf):
@@ -70,7 +70,8 @@ def _value(run: Run, tree: Tree, origin: str) -> Unknown:
             run.offered_settings[name] = tuple(node.values)
         else:
             value = _value(run, node, name)
-        result.parts[key] = result.parts[f"[{key!r}]"] = value
+        value.owner = result
+        result.parts[key] = result.parts[f"[{key!r}]"] = entries.items[key] = value
     return result
 
 

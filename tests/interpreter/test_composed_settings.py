@@ -118,3 +118,50 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_files_that_name_each_other(tmp_path: Path) -> None:
     files = {"train": "defaults:\n- other\nlr: 0.1\n", "other": "defaults:\n- train\n"}
     assert classes(composed(tmp_path, "nets.Wide(8)", **files)) == {"Wide"}
+
+
+RECORDS = """
+from dataclasses import dataclass
+import importlib
+import pydantic
+from omegaconf import OmegaConf
+class Part(pydantic.BaseModel):
+    name: str
+class Config(pydantic.BaseModel):
+    model: Part
+    lr: float = 0.5
+@dataclass
+class Plain:
+    model: object
+    lr: float = 0.5
+def load(path):
+    module, name = path.split("@")
+    return getattr(importlib.import_module("nets." + module), name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ("Config(**OmegaConf.to_container(cfg, resolve=True))", "config.model.name"),
+        ("Config(**cfg)", "config.model.name"),
+        ("Plain(**OmegaConf.to_container(cfg))", "config.model.name"),
+        ("Plain(**OmegaConf.to_container(cfg))", 'config.model["name"]'),
+        ("OmegaConf.to_container(cfg)", 'config["model"]["name"]'),
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "deep."])
+def test_an_object_has_the_settings_that_it_is_made_of(
+    tmp_path: Path, config: str, name: str, folder: str
+) -> None:
+    main = MAIN.replace("    model = MODEL", f"    config = {config}\n    model = load({name})(8)")
+    place = tmp_path / "nets" / folder.rstrip(".")
+    place.mkdir(parents=True)
+    (place / "wide.py").write_text(NETS)
+    conf = tmp_path / "conf" / "model"
+    conf.mkdir(parents=True)
+    (conf.parent / "train.yaml").write_text("defaults:\n- model: wide\n- _self_\nlr: 0.1\n")
+    (conf / "wide.yaml").write_text(f"name: {folder}wide@Wide\n")
+    header = HEAD.replace("import nets\n", "") + RECORDS
+    found = program(tmp_path, main, header=header)
+    assert "Wide" in classes(found)

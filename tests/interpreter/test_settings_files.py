@@ -116,6 +116,20 @@ def test_a_value_in_a_file_is_a_setting(tmp_path: Path) -> None:
     assert {bool(list(trace.of(Sharded))) for trace in found.traces} == {True, False}
 
 
+@pytest.mark.parametrize("made", ["@dataclass\nclass Job", "class Job(pydantic.BaseModel)"])
+def test_the_fields_of_an_object_that_a_file_sets(tmp_path: Path, made: str) -> None:
+    body = f"""
+import pydantic
+from dataclasses import dataclass
+{made}:
+    model: dict
+    width: int = 8
+job = Job(**yaml.safe_load(open("conf/train.yaml")))
+fully_shard(instantiate(job.model))
+"""
+    assert "Wide" in classes(load_with_settings(tmp_path, body))
+
+
 def test_a_file_that_is_missing_or_no_mapping(tmp_path: Path) -> None:
     body = """
         one = OmegaConf.load("conf/missing.yaml")

@@ -7,6 +7,8 @@ has as a constant is the default of a setting: a command line may override it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.registry import function, method
 from fsdplint.interpreter.own_dicts import CONFIG_LISTS, ENTRIES, as_dict, entries_of
@@ -127,7 +129,10 @@ def compose(run: Run, name: str, call: Call) -> Value:
 @function("omegaconf.OmegaConf.to_container", "munch.unmunchify")
 def to_container(run: Run, name: str, call: Call) -> Value:
     """The entries as plain dicts; those in them stay objects, which read the same."""
-    held = entries_of(run.settle(call.args[0])) if call.args else None
+    config = run.settle(call.args[0]) if call.args else Unknown()
+    if isinstance(config, Unknown) and isinstance(config.default, Dict):
+        return replace(config, parts={**config.parts})  # the settings in a file
+    held = entries_of(config)
     if held is None:
         return call_unknown(run, Symbol(name), call)
     return Dict({**held.items}, held.open)

@@ -5,6 +5,8 @@ The text is the default of a setting, so that what it names is one candidate of 
 
 from __future__ import annotations
 
+import libcst as cst
+
 from fsdplint.interpreter.argument_values import default_text
 from fsdplint.interpreter.choices import choose
 from fsdplint.interpreter.frames import Call
@@ -28,13 +30,23 @@ def split_text(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     except (TypeError, ValueError):
         parts = ()
     has_number = name.endswith("partition") or arguments[-1:] == [1] and len(parts) == 2
-    if not parts or not has_number:
+    if not parts or not (has_number or _names_for_parts(run, call) == len(parts)):
         return call_unknown(run, _method_of(receiver, name), call)
     origin = f"{receiver.origin}.{name}({', '.join(map(repr, arguments))})"
     settings: list[Value] = [
         Unknown(f"{origin}[{number}]", default=Const(part)) for number, part in enumerate(parts)
     ]
     return Sequence(settings, type(parts).__name__)
+
+
+def _names_for_parts(run: Run, call: Call) -> int:
+    """The number of names that `a, b = text.split(...)` binds; 0 for other statements."""
+    statement = run.source.parent(call.node)
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return 0
+    target = statement.targets[0].target
+    elements = target.elements if isinstance(target, cst.Tuple | cst.List) else ()
+    return 0 if any(isinstance(one, cst.StarredElement) for one in elements) else len(elements)
 
 
 def _method_of(receiver: Unknown, name: str) -> Unknown:

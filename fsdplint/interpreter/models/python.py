@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdplint.discovery.module_resolver import absolute
 from fsdplint.interpreter import losses, plain_files, unfinished_saves
+from fsdplint.interpreter.argument_values import default_text
 from fsdplint.interpreter.choices import module_like
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_any, import_module
@@ -225,13 +226,13 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
     """Import a module by its name; a relative name needs a package."""
     name_of, package = call.arg(0, "name"), constant(call.arg(1, "package"))
     package = package if isinstance(package, str) else None
+    if isinstance(name_of, Unknown) and package is None and not _is_in_one_folder(run, name_of):
+        of_setting = module_of_setting(run, name_of)
+        if of_setting is not None:
+            return of_setting
     if isinstance(name_of, Unknown) and name_of.template is not None:
         chosen = module_like(run, name_of.template, package, call.node)
         return call_unknown(run, Symbol(name), call) if chosen is None else chosen
-    if isinstance(name_of, Unknown) and package is None:
-        chosen = module_of_setting(run, name_of)
-        if chosen is not None:
-            return chosen
     if isinstance(name_of, Unknown) and run.loop_depth:
         import_any(run)
     wanted = constant(name_of)
@@ -242,6 +243,11 @@ def import_by_name(run: Run, name: str, call: Call) -> Value:
     if isinstance(name_of, Unknown) and package is None:
         run.named_imports[imported] = name_of
     return imported
+
+
+def _is_in_one_folder(run: Run, name: Unknown) -> bool:
+    """Whether the unknown part of the name of a module is the name of one file in a folder."""
+    return name.template is not None and "." not in (default_text(run, name.template.hole) or "")
 
 
 @function("builtins.__import__")
