@@ -37,6 +37,9 @@ class EveryRankSameData(Rule):
     ranks (`rank=0` by default); `collate_fn` uses neither the rank nor random numbers; the loader does not shuffle, or all ranks set the same seed, also that of its generator;
     nothing is selected by rank; and the model is sharded over a mesh of one dimension.
 
+    A `DistributedSampler` that gets the number of all ranks and one number as the rank on all of them gives each
+    rank the same part, of whatever dataset.
+
     A dataset that splits by `get_worker_info()` alone gives each rank the same samples: every rank has workers with
     the same numbers.
 
@@ -80,7 +83,10 @@ class EveryRankSameData(Rule):
         yield from self._over_one_dimension(trace)
         if not trace.complete or not only_data_parallel(trace):
             return
+        halves = {found.begun.index for found in half_splits(trace)}
         for begun in training_passes(trace):
+            if begun.index in halves:
+                continue
             built = first(e for e in trace.of(LoaderBuilt) if e.loader == begun.loader)
             sampler = _forgotten_sampler(trace, begun, built) if built is not None else None
             if built is not None and sampler is not None:
@@ -187,7 +193,7 @@ def _forgotten_sampler(
 
 def _same_on_all_ranks(trace: Trace, begun: LoaderIterated) -> bool:
     """Whether a pass certainly has the same batches on all ranks."""
-    if begun.same_batches is not True or begun.sampler is not None:
+    if begun.same_batches is not True:
         return False
     if begun.ranks is not Ranks.ALL or out_of_sight(trace, begun.loader, begun):
         return False

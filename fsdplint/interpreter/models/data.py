@@ -173,11 +173,7 @@ def _splits_over_all(run: Run, call: Call) -> bool:
     rank, count = call.arg(2, "rank"), call.arg(1, "num_replicas")
     by_rank = rank is None or is_none(rank) or is_global_rank(run.settle(rank))
     number = run.settle(count) if count is not None else Const(None)
-    of_all = isinstance(number, MeshSize) or (
-        isinstance(number, Unknown) and number.origin == WORLD_SIZE
-    )
-    of_all = of_all or is_none(number)
-    return by_rank and of_all and not call.open
+    return by_rank and (_is_number_of_all(number) or is_none(number)) and not call.open
 
 
 def _is_part(run: Run, dataset: Value | None) -> bool:
@@ -190,12 +186,23 @@ def _is_part(run: Run, dataset: Value | None) -> bool:
 def _has_constant_rank(run: Run, call: Call) -> bool:
     """Whether all ranks make the sampler for the rank that a number in the program says.
 
-    A variable may be the rank of a program that runs in one process.
+    A variable may be the rank of a program that runs in one process, but not if the sampler splits
+    over all ranks.
     """
     if call.open or not isinstance(call.node, cst.Call) or run.ranks().partial:
         return False
     given = arguments(call.node, ("dataset", "num_replicas", "rank"))[0].get("rank")
-    return given is not None and isinstance(given.value, cst.Integer)
+    if given is not None and isinstance(given.value, cst.Integer):
+        return True
+    rank, count = call.arg(2, "rank"), run.settle(call.arg(1, "num_replicas") or Unknown())
+    return type(constant(rank)) is int and _is_number_of_all(count)
+
+
+def _is_number_of_all(number: Value) -> bool:
+    """Whether a value is the number of all ranks."""
+    return isinstance(number, MeshSize) or (
+        isinstance(number, Unknown) and number.origin == WORLD_SIZE
+    )
 
 
 @function(f"{DATA}.SequentialSampler", f"{DATA}.RandomSampler")
@@ -224,7 +231,8 @@ def loader(run: Run, name: str, call: Call) -> Value:
     if of_all and isinstance(sampler, LibraryObject):
         shuffle = Const(sampler.name.endswith("RandomSampler"))
         generator = sampler.get("generator") or generator
-    if isinstance(sampler, SamplerValue) and sampler.same_part:
+    same_part = isinstance(sampler, SamplerValue) and sampler.same_part
+    if same_part:
         # All ranks have its order, also where it shuffles: it has a seed of its own.
         sampler, of_all, shuffle = None, True, Const(False)
     ordered = not call.open and all(
@@ -258,6 +266,7 @@ def loader(run: Run, name: str, call: Call) -> Value:
             for value in parts
         ),
         over_all=any(gives_own_part(run.settle(value), groups=False) for value in parts),
+        same_part=same_part,
     )
     note_loader(run, call, made)
     facts = data_probes.collated(run, made.collate)

@@ -91,6 +91,8 @@ def same_on_all_ranks(run: Run, loader: LoaderValue) -> bool | None:
         return None  # each rank shuffles with its own seed
     if loader.collate is not None and not _collates_alike(run, run.settle(loader.collate)):
         return None
+    if loader.same_part and not loader.own_parts:
+        return True  # of whatever dataset
     return True if _same_dataset(run, run.settle(loader.dataset)) else None
 
 

@@ -53,6 +53,7 @@ class LoaderValue(Value):
     order: a sampler of the program, which gives the indices of each pass.
     padded: the padded elements of a batch, with the dimension of their length.
     optional: whether the samples choose between a batch and None.
+    same_part: whether its DistributedSampler gives all ranks the part of one.
     """
 
     id: str
@@ -68,6 +69,7 @@ class LoaderValue(Value):
     order: Value | None = None
     padded: dict[str, int] = field(default_factory=dict)
     optional: bool = False
+    same_part: bool = False
 
 
 @dataclass(eq=False, repr=False)
