@@ -8,7 +8,7 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import MeshBuilt, Replicated, Trace, Wrapped
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import only_fsdp2, sharded_here, unseen_before
+from fsdplint.trace.queries.common import only_fsdp2, sharded_here
 
 
 class DdpOverFsdp(Rule):
@@ -79,7 +79,7 @@ def _may_be_ignored(trace: Trace, event: Replicated) -> bool:
     DDP refuses a model without any other parameters, as a root of FSDP2 is.
     """
     root = trace.unwrap(event.inner)
-    return root not in trace.shardings(event) and unseen_before(trace, event.inner, event)
+    return root not in trace.shardings(event) and trace.escaped(event.inner, event)
 
 
 _SHARDS = (None, "FULL_SHARD", "SHARD_GRAD_OP")  # strategies over all ranks of the group

@@ -19,7 +19,7 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import is_under_varying_test, unseen_before
+from fsdplint.trace.queries.common import is_under_varying_test
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -129,7 +129,7 @@ def _is_inference_call(groups: Groups, first: Called, module: str) -> bool:
         and not is_under_varying_test(first)
         and not first.ranks.partial
         and not groups.without_parameters(module, first)
-        and not unseen_before(groups.trace, module, first)
+        and not groups.trace.escaped(module, first)
     )
 
 

@@ -19,7 +19,7 @@ from fsdplint.trace import (
     first,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import only_fsdp2, unseen_before
+from fsdplint.trace.queries.common import only_fsdp2
 from fsdplint.trace.queries.wrappers import shards_all
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _makes_tie_late(groups: Groups, tie: ParametersTied) -> Wrapped | Called | N
     pair = {tie.module, tie.other}
     if any({one.module, one.other} & pair for one in trace.before(tie, ParametersTied)):
         return None
-    if any(module is None or trace.family_escaped(module, tie) for module in pair):
+    if any(module is None or trace.escaped(module, tie) for module in pair):
         return None
     events: Iterator[Event] = trace.before(tie, Wrapped, Called)
     for event in events:
@@ -176,7 +176,7 @@ def _separate_shards(groups: Groups, tie: ParametersTied) -> tuple[Sharded, Shar
     if any(name == "**" or name.startswith("ignored_") for e in takers for name in e.options):
         return None
     untied = any(_may_untie(trace, tie, event) for event in trace.events[tie.index + 1 : one.index])
-    if untied or unseen_before(trace, tie.module, other) or unseen_before(trace, tie.other, other):
+    if untied or trace.escaped(tie.module, other) or trace.escaped(tie.other, other):
         return None
     return one, other
 
@@ -203,7 +203,7 @@ def _separate_units(groups: Groups, tie: ParametersTied) -> Wrapped | None:
     if any(name == "**" or name.startswith("ignored_") for name in given):
         return None
     untied = any(_may_untie(trace, tie, event) for event in trace.events[tie.index + 1 : one.index])
-    if untied or unseen_before(trace, tie.module, other) or unseen_before(trace, tie.other, other):
+    if untied or trace.escaped(tie.module, other) or trace.escaped(tie.other, other):
         return None
     return other
 

@@ -122,7 +122,7 @@ def _has_sharded_parameters(groups: Groups, event: Called, owner: str) -> bool:
     part = (event.module, *groups.ancestors(event.module))
     if any(new in part for one in trace.before(event, ModuleAttached) for new in one.new):
         return False  # after the sharding: FSDP113
-    return any(trace.modules[one].own_parameters for one in groups.members(event.module, event))
+    return groups.holds_parameters(event.module, event)
 
 
 def _is_inside(groups: Groups, event: Called, owner: str) -> bool:

@@ -12,7 +12,6 @@ from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import happens_before_each, optimizer_named, optimizer_of
 from fsdplint.trace.queries.gathered import (
     holds_group,
-    holds_parameters,
     sets_whole_state,
     states_over_gathered,
 )
@@ -133,4 +132,4 @@ def _holds(
     if built is not None:
         return holds_group(groups, built, module, call)
     of = groups.trace.unwrap(of)
-    return groups.trace.contains(of, module) and holds_parameters(groups, module, call)
+    return groups.trace.contains(of, module) and groups.holds_parameters(module, call)

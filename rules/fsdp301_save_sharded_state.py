@@ -23,6 +23,7 @@ from fsdplint.trace.queries.common import (
     class_name,
     only_fsdp2,
     optimizer_of,
+    sharded_by_fsdp2,
     sharded_here,
     whole_file,
 )
@@ -261,7 +262,7 @@ def _is_without_wrapper(trace: Trace, taken: StateTaken) -> bool:
 
 
 def _sharded_by_fsdp2(trace: Trace, taken: StateTaken, event: Saved) -> bool:
-    return _prepared(trace, taken) or only_fsdp2(trace, taken.of, event)
+    return _prepared(trace, taken) or sharded_by_fsdp2(trace, taken.of, event)
 
 
 def _prepared(trace: Trace, taken: StateTaken) -> bool:

@@ -21,8 +21,8 @@ from fsdplint.trace import (
 from fsdplint.trace.queries.checkpoint_formats import other_format
 from fsdplint.trace.queries.common import (
     class_name,
-    only_fsdp2,
     optimizer_of,
+    sharded_by_fsdp2,
     sharded_here,
     whole_file,
 )
@@ -99,7 +99,7 @@ class LoadFullIntoSharded(Rule):
                 continue
             built = optimizer_of(trace, event.into)
             modules = (event.into,) if built is None else built.modules
-            sharded = next((m for m in modules if only_fsdp2(trace, m, event)), None)
+            sharded = next((m for m in modules if sharded_by_fsdp2(trace, m, event)), None)
             if sharded is None:
                 if built is not None:
                     yield from self._check_unconverted(trace, event, built)
@@ -208,7 +208,7 @@ def _into_fsdp1_optimizer(trace: Trace, event: StateLoaded) -> bool:
     """Whether the load at the place of an event is into an optimizer without FSDP2's parameters."""
     for load in trace.of(StateLoaded):
         built = optimizer_of(trace, load.into) if load.site == event.site else None
-        if built is not None and not any(only_fsdp2(trace, m, load) for m in built.modules):
+        if built is not None and not any(sharded_by_fsdp2(trace, m, load) for m in built.modules):
             return True
     return False
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from fsdplint.diagnostics.finding import Finding, Fix, Safety, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, RawRead, Trace
-from fsdplint.trace.queries.common import class_name, only_fsdp2, perhaps_one_rank, sharded_here
+from fsdplint.trace.queries.common import (
+    class_name,
+    perhaps_one_rank,
+    sharded_by_fsdp2,
+    sharded_here,
+)
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -55,7 +60,7 @@ class RawShardedTensors(Rule):
             if event.layout is not Layout.SHARDED or any(guard.of_tensor for guard in event.guards):
                 continue
             if event.of is not None and (
-                not only_fsdp2(trace, event.of, event) or trace.family_escaped(event.of, event)
+                not sharded_by_fsdp2(trace, event.of, event) or trace.escaped(event.of, event)
             ):
                 continue
             yield self._finding(trace, event)

@@ -8,7 +8,12 @@ from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
 from fsdplint.trace import Layout, Sharding, StateLoaded, StateTaken, TensorsMixed, Trace
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import class_name, only_fsdp2, sharded_here
+from fsdplint.trace.queries.common import (
+    class_name,
+    only_fsdp2,
+    sharded_by_fsdp2,
+    sharded_here,
+)
 from fsdplint.trace.queries.lost_edits import lost_edits
 
 
@@ -60,7 +65,7 @@ class EmaOfPlainCopy(Rule):
             if event.site in gathered:
                 continue  # the plain tensors are gathered parameters: FSDP143
             modules = {*event.plain_modules, *event.sharded_modules}
-            if any(trace.family_escaped(module, event) for module in modules):
+            if any(trace.escaped(module, event) for module in modules):
                 continue
             if any(guard.of_tensor for guard in event.guards):
                 continue
@@ -126,13 +131,13 @@ def _sharded_state(trace: Trace, event: StateLoaded) -> StateTaken | None:
         return None
     for taken in trace.before(event, StateTaken):
         if taken.state == event.state and taken.of in trace.modules:
-            return taken if only_fsdp2(trace, taken.of, taken) else None
+            return taken if sharded_by_fsdp2(trace, taken.of, taken) else None
     return None
 
 
 def _may_be_sharded(trace: Trace, loaded: StateLoaded) -> bool:
     """Whether anything shards the module of a load, a part of it or one that contains it."""
     module = loaded.into
-    if module not in trace.modules or trace.family_escaped(module, loaded):
+    if module not in trace.modules or trace.escaped(module, loaded):
         return True
     return any(trace.sharded_within(one) for one in (module, *trace.ancestors(module)))

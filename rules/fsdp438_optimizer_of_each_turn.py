@@ -72,7 +72,7 @@ def _may_be_plain(trace: Trace, built: OptimizerBuilt) -> bool:
     """Whether the model is not certainly sharded, or code out of sight gets it."""
     if sharded_module_of(trace, built.modules, built) is None:
         return True
-    return any(trace.family_escaped(one, built) for one in built.modules)
+    return any(trace.escaped(one, built) for one in built.modules)
 
 
 def _last(trace: Trace, built: OptimizerBuilt) -> OptimizerBuilt | None:

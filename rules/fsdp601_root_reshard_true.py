@@ -127,7 +127,7 @@ def _is_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
         for other in trace.before(event, Sharded, Wrapped)
     ):
         return False
-    return any(trace.modules[m].own_parameters for m in groups.members(root))
+    return groups.holds_parameters(root)
 
 
 def _group_members(event: Sharded | Wrapped) -> tuple[str, ...]:

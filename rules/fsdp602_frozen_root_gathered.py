@@ -102,12 +102,12 @@ def _leaves_frozen_root(trace: Trace, groups: Groups, event: Sharded) -> bool:
         not trace.complete
         or is_under_varying_test(event)
         or event.ranks.partial
-        or trace.family_escaped(root, trace.first_backward)
+        or trace.escaped(root, trace.first_backward)
     ):
         return False
     if trace.ancestors(root) or not trace.certainty.of_module(event):
         return False
-    if not any(trace.modules[m].own_parameters for m in groups.members(root)):
+    if not groups.holds_parameters(root):
         return False
     after = trace.after(event, RequiresGradSet, Gathered, SyncSwitched)
     return not any(_concerns(trace, root, one) for one in after)

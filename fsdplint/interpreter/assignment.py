@@ -51,6 +51,7 @@ from fsdplint.interpreter.torch_values import (
     is_new_parameter,
 )
 from fsdplint.interpreter.training_modes import note_mode_set
+from fsdplint.interpreter.transformers_models import layer_of_transformers
 from fsdplint.interpreter.unknown_entries import set_entry
 from fsdplint.interpreter.values import (
     Bound,
@@ -268,6 +269,8 @@ def set_attribute(run: Run, owner: Value, name: str, value: Value, node: cst.CST
         gradient_writes.note_dropped(run)
     if name in ("grad", "data"):
         gradient_writes.note_made(run)
+    if name == "weight":
+        owner = layer_of_transformers(run, owner) or owner
     note_tie(run, owner, name, value, node)
     assign_attribute(run, owner, name, value)
 

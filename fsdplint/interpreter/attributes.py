@@ -47,6 +47,7 @@ from fsdplint.interpreter.torch_values import (
     note_result_use,
 )
 from fsdplint.interpreter.training_modes import note_mode_read
+from fsdplint.interpreter.transformers_models import layer_of_transformers
 from fsdplint.interpreter.values import (
     Bound,
     Class,
@@ -84,6 +85,8 @@ OPTIMIZER_PARTS = {"param_groups", "__dict__"}
 
 def read_attribute(run: Run, value: Value, name: str, node: cst.CSTNode) -> Value:
     value = run.settle(value)
+    if name == "weight":
+        value = layer_of_transformers(run, value) or value
     if name == "grad":
         run.gradients_read_at = len(run.trace.events)
         gradient_writes.note_dropped(run)

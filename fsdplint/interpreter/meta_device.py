@@ -28,7 +28,6 @@ from fsdplint.interpreter.values import (
 from fsdplint.source.source import NodeSite
 from fsdplint.trace import Called, GuardKind, Layout, Sharding
 from fsdplint.trace.groups import Groups
-from fsdplint.trace.queries.common import unseen_before
 
 
 def builds_on_meta(run: Run) -> bool:
@@ -196,7 +195,7 @@ def stays_on_meta(run: Run, module: ModuleValue, event: Called) -> bool:
     site = event.site
     if not isinstance(site, NodeSite) or is_in_try(run.source, site.node):
         return False
-    if unseen_before(run.trace, module.id, event):
+    if run.trace.escaped(module.id, event):
         return False
     family = {*run.trace.submodules(module.id), *run.trace.ancestors(module.id)}
     if not all(run.trace.modules[one].children_known for one in family):

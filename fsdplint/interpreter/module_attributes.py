@@ -18,6 +18,10 @@ from fsdplint.interpreter.modules import DELEGATE, hidden_child
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, is_new_parameter
+from fsdplint.interpreter.transformers_models import (
+    is_part_of_transformers,
+    is_transformers_model,
+)
 from fsdplint.interpreter.values import (
     Class,
     Const,
@@ -107,6 +111,8 @@ def module_attribute(run: Run, module: ModuleValue, name: str, node: cst.CSTNode
     info = run.trace.modules[module.id]
     if name in {"weight", "bias"} and _is_torch_layer(module):
         return _own_parameter(run, module, name)
+    if name == "weight" and is_part_of_transformers(run, module):
+        return _own_parameter(run, module, name)
     if name not in SETTINGS and (
         info.children_known or (module.cls is not None and not _inherits_parts(module.cls))
     ):
@@ -158,14 +164,6 @@ def visits_modules(run: Run, node: cst.CSTNode) -> bool:
     if not isinstance(loop, cst.For | cst.CompFor):
         return False
     return re.search(r"\.(named_)?modules\(", run.text(loop.iter)) is not None
-
-
-def is_transformers_model(module: ModuleValue) -> bool:
-    """Whether a module is a model of Transformers, with or without adapters around it."""
-    inner = module.attributes.get(DELEGATE)
-    if isinstance(inner, ModuleValue):
-        return is_transformers_model(inner)
-    return (module.library_class or "").startswith("transformers.")
 
 
 def _is_torch_layer(module: ModuleValue) -> bool:

@@ -26,13 +26,14 @@ from fsdplint.interpreter.frames import Call, OutputFacts
 from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.hooks import Moment, fire
 from fsdplint.interpreter.models.randomness import note_reset
-from fsdplint.interpreter.module_attributes import QUIET_METHODS, is_transformers_model
+from fsdplint.interpreter.module_attributes import QUIET_METHODS
 from fsdplint.interpreter.module_tree import child_values, communicates
 from fsdplint.interpreter.modules import DELEGATE, SEQUENTIAL, container_base
 from fsdplint.interpreter.refusals import note_mixed_dtypes
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.summoned_modules import summoned_details
 from fsdplint.interpreter.torch_values import TensorValue
+from fsdplint.interpreter.transformers_models import is_transformers_model
 from fsdplint.interpreter.unit_precisions import dtype_of_output, inputs_of_unit
 from fsdplint.interpreter.unset_buffers import is_of_torch
 from fsdplint.interpreter.values import Function, ModuleValue, Sequence, Unknown, Value

@@ -91,6 +91,17 @@ def named_children(
     return found
 
 
+def sharding_of_state(run: Run, module: ModuleValue) -> Sharding | None:
+    """How the state of a module is sharded: by its parts, or by the FSDP2 unit that it belongs to.
+
+    In a forward the unit may be gathered, so that only the parts count.
+    """
+    inside = sharding_inside(run, module)
+    if inside is None and not run.calling and Groups(run.trace).owner(module.id) is not None:
+        return Sharding.FSDP2
+    return inside
+
+
 def sharding_inside(run: Run, module: ModuleValue) -> Sharding | None:
     """How the module or a submodule is sharded at this point."""
     seen: set[str] = set()

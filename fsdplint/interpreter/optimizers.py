@@ -13,7 +13,7 @@ from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.freezing import frozen_parameters
 from fsdplint.interpreter.ignored_parameters import leaves_out
 from fsdplint.interpreter.models import tensors
-from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.module_tree import sharding_of_state
 from fsdplint.interpreter.parameter_filters import filters_of, selected_by_name
 from fsdplint.interpreter.parameter_sizes import parameters_below
 from fsdplint.interpreter.rebuilt_optimizers import is_built_again
@@ -199,7 +199,7 @@ def _parts(run: Run, value: Value | None) -> Iterator[ParameterPart]:
 
 def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
     """The layout of the optimizer's own state at this point."""
-    kinds = {sharding_inside(run, module) for module in optimizer.modules}
+    kinds = {sharding_of_state(run, module) for module in optimizer.modules}
     if Sharding.FSDP2 in kinds:
         return Layout.SHARDED
     parts = (unit_around(run.trace, module.id) for module in optimizer.modules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
+from fsdplint.interpreter.transformers_models import is_part_of_transformers
 from fsdplint.trace import (
     BackwardRun,
     Called,
@@ -26,7 +27,7 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     """
     if parameter.sharded_copy and not gradient:
         return True
-    in_sight = not any(run.trace.family_escaped(module.id) for module in parameter.modules)
+    in_sight = not any(run.trace.escaped(module.id) for module in parameter.modules)
     if not in_sight and gradient:
         in_sight = _is_new_gradient(run.trace, parameter)
     return in_sight and appears_sharded(run, parameter, gradient=gradient)
@@ -52,7 +53,7 @@ def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     """
     groups = Groups(run.trace)
     calling = any(_may_gather(groups, run.trace.events[index]) for index in run.calling)
-    if not _has_known_owner(parameter) or calling or parameter.unsharded_copy:
+    if not _has_known_owner(run, parameter) or calling or parameter.unsharded_copy:
         return False
     for module in parameter.modules:
         if not groups.hold_all_parameters(module.id):
@@ -70,7 +71,7 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
 
     The call of its own group is over and has sharded it again, or never began.
     """
-    if not _has_known_owner(parameter) or parameter.unsharded_copy:
+    if not _has_known_owner(run, parameter) or parameter.unsharded_copy:
         return False
     trace, groups = run.trace, Groups(run.trace)
     if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
@@ -79,7 +80,7 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
         owner = groups.owner(module.id)
         if (
             owner is None
-            or trace.family_escaped(owner)
+            or trace.escaped(owner)
             or _may_be_ignored(run, groups, parameter, module.id)
         ):
             return False
@@ -94,10 +95,13 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
     return True
 
 
-def _has_known_owner(parameter: ParametersOf) -> bool:
-    """Whether a parameter is from a loop over its modules, or an attribute of a layer of torch."""
-    layers = [(module.library_class or "").startswith("torch.nn.") for module in parameter.modules]
-    return bool(layers) and (parameter.complete or (len(layers) == 1 and layers[0]))
+def _has_known_owner(run: Run, parameter: ParametersOf) -> bool:
+    """Whether a parameter is from a loop over its modules, or an attribute of a layer."""
+    if parameter.complete or len(parameter.modules) != 1:
+        return parameter.complete and bool(parameter.modules)
+    (layer,) = parameter.modules
+    of_torch = (layer.library_class or "").startswith("torch.nn.")
+    return of_torch or is_part_of_transformers(run, layer)
 
 
 def are_gathered(run: Run, parameters: ParametersOf) -> bool | None:

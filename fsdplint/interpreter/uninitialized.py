@@ -23,6 +23,7 @@ from fsdplint.interpreter.values import (
     Partial,
     Sequence,
     Symbol,
+    Unknown,
     Value,
 )
 from fsdplint.source.source import NodeSite
@@ -68,9 +69,10 @@ def begin(run: Run, module: ModuleValue) -> None:
     if run.guards:
         return
     for part in run.trace.submodules(module.id):
-        held = run.objects.get(part)
+        held, info = run.objects.get(part), run.trace.modules[part]
+        opaque = part == module.id and not info.children_known and info.own_parameters is None
         if isinstance(held, ModuleValue) and held.must_be_meta:
-            if run.trace.modules[part].own_parameters is True:
+            if info.own_parameters is True or opaque:
                 run.uninitialized.add(part)
     run.emptied_at = len(run.trace.events)
 
@@ -96,6 +98,8 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
         READING_FUNCTIONS + LOADING_FUNCTIONS
     ):
         return True
+    if isinstance(function, Unknown) and function.part_of is not None:
+        return _is_reading(function.origin.rpartition(".")[2])  # a method that is not followed
     if isinstance(function, Method):
         receiver = run.settle(function.receiver)
         if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == LOADING_METHOD:
@@ -105,8 +109,12 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
         if _concerns(run, receiver):
             if function.name == "apply":
                 return all(isinstance(run.settle(value), Function) for value in call.values)
-            return function.name in READING_METHODS or function.name.startswith("register_")
+            return _is_reading(function.name)
     return not any(_concerns(run, value) for value in call.values)
+
+
+def _is_reading(name: str) -> bool:
+    return name in READING_METHODS or name.startswith("register_")
 
 
 def _concerns(run: Run, value: Value, depth: int = 0) -> bool:
@@ -171,7 +179,7 @@ def _is_in_sight(run: Run, module: ModuleValue) -> bool:
     Values that code out of sight gave them before are lost.
     """
     trace, family = run.trace, run.trace.family(module.id)
-    if not trace.complete or not all(trace.modules[one].children_known for one in family):
+    if not trace.complete:
         return False
     since = trace.events[run.emptied_at :]
     return not any(isinstance(one, Escaped) and one.module in family for one in since)

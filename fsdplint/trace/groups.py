@@ -120,6 +120,36 @@ class Groups:
         members = [self.trace.modules[m] for m in self.members(module, before)]
         return all(m.own_parameters is False and m.children_known for m in members)
 
+    def holds_parameters(self, module: str, before: Event | None = None) -> bool:
+        """Whether the own group of a module certainly has parameters."""
+        return any(self.parts_with_parameters(module, before))
+
+    def parts_with_parameters(self, module: str, before: Event | None = None) -> Iterator[str]:
+        """The members of the own group of a module that certainly have parameters.
+
+        A member whose parts are not known may stand for them.
+        """
+        for member in self.members(module, before):
+            if self.trace.modules[member].own_parameters:
+                yield member
+            elif member == module and self._has_unknown_parameters(module, before):
+                yield member
+
+    def _has_unknown_parameters(self, module: str, before: Event | None) -> bool:
+        """Whether a group has parameters of parts that are not known.
+
+        It has those of all parts where no part is sharded, and where the parts that are sharded are
+        the blocks of a model of Transformers, which has an embedding beside them.
+        """
+        info = self.trace.modules[module]
+        if info.children_known or info.own_parameters is False:
+            return False
+        sharded = self.trace.shardings(before)
+        below = [one for one in self.trace.submodules(module) if one != module and one in sharded]
+        if (info.qualified_class or "").startswith("transformers."):
+            return all(self.trace.modules[one].block for one in below)
+        return not below
+
     def hold_all_parameters(self, module: str) -> bool:
         """Whether FSDP2's groups certainly hold all parameters of a module: its own, and those of
         its parts, unless they are parameters that a sharding ignores."""
@@ -188,11 +218,19 @@ class Groups:
     # Shard calls ------------------------------------------------------------------------------
 
     def name(self, module: str) -> str:
-        """The module for messages: its class, if that is known."""
+        """The module for messages: its class, if that is known, or its name in the module above."""
         info = self.trace.modules[module]
         if info.qualified_class is not None or info.class_name[:1].isupper():
             return f"`{info.class_name}`"
-        return "the module" if module in self._parents else "the model"
+        above = self._parents.get(module, ())
+        names = (
+            name
+            for one in above
+            for name, part in self.trace.modules[one].children.items()
+            if part == module and name.isidentifier()
+        )
+        name = next(names, "")
+        return f"`{name}`" if name else "the module" if above else "the model"
 
     def shards(self, module: str) -> list[Shard]:
         """The events that sharded this module itself, in order."""

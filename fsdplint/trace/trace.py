@@ -241,14 +241,20 @@ class Trace:
     def family_escaped(self, module: str, before: Event | None = None) -> bool:
         """Whether the module, or one that it is part of or consists of, went out of sight.
 
+        A module whose parts are not known counts, too: ask `escaped` where the parts do not matter.
+
         before: code out of sight that gets it later than this event does not count.
         """
-        if not self.complete:
-            return True
-        family = self.family(module)
-        return self.any_escaped(family, before) or any(
-            not self.modules[member].children_known for member in family
+        return self.escaped(module, before) or any(
+            not self.modules[member].children_known for member in self.family(module)
         )
+
+    def escaped(self, module: str, before: Event | None = None) -> bool:
+        """Whether code out of sight got the module, a part of it or one that it is part of.
+
+        before: code that gets it later than this event does not count.
+        """
+        return not self.complete or self.any_escaped(self.family(module), before)
 
     def any_escaped(self, modules: Container[str], before: Event | None = None) -> bool:
         """Whether code out of sight got one of some modules (before an event, if one is given)."""

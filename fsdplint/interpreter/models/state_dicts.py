@@ -7,7 +7,10 @@ from dataclasses import replace
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.models.fsdp1 import FSDP1, emit_use
 from fsdplint.interpreter.models.registry import function, method
-from fsdplint.interpreter.module_tree import has_whole_parameters, sharding_inside
+from fsdplint.interpreter.module_tree import (
+    has_whole_parameters,
+    sharding_of_state,
+)
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.optimizers import optimizer_layout, take_parameters
 from fsdplint.interpreter.run import Run
@@ -149,7 +152,7 @@ def gathered_wrapper(run: Run, module: ModuleValue) -> ModuleValue | None:
 @method("ModuleValue", "state_dict")
 def module_state(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     receiver = gathered_wrapper(run, receiver) or receiver
-    sharding = sharding_inside(run, receiver)
+    sharding = sharding_of_state(run, receiver)
     if sharding is None and holds_units(run.trace, receiver.id):
         sharding = Sharding.FSDP1
     if not gathers(run.contexts) and unit_around(run.trace, receiver.id) is not None:
@@ -198,7 +201,7 @@ def _get_state(run: Run, call: Call, of: Value | None, api: str) -> Value:
         state_dict_option(call, "cpu_offload"),
     )
     modules = (of,) if isinstance(of, ModuleValue) else of.modules
-    kinds = {sharding_inside(run, module) for module in modules} - {None}
+    kinds = {sharding_of_state(run, module) for module in modules} - {None}
     if full is None:
         layout = Layout.UNKNOWN
     elif full:

@@ -15,7 +15,7 @@ from fsdplint.interpreter.models.state_dicts import (
     layout_of,
     state_dict_option,
 )
-from fsdplint.interpreter.module_tree import sharding_inside
+from fsdplint.interpreter.module_tree import sharding_inside, sharding_of_state
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.one_rank_dicts import has_entries_on_one_rank
 from fsdplint.interpreter.optimizers import lose_optimizer
@@ -213,7 +213,7 @@ def _set_communicates(
     FSDP2 scatters full tensors and copies shards locally. FSDP1 gathers; but if every rank has the
     full tensors of an optimizer state, each slices them without communication.
     """
-    sharding, full = sharding_inside(run, module), state_dict_option(call, "full_state_dict")
+    sharding, full = sharding_of_state(run, module), state_dict_option(call, "full_state_dict")
     if sharding is not Sharding.FSDP1:
         return sharding is Sharding.FSDP2 and full is True
     if isinstance(of, ModuleValue) or full is False:

@@ -21,6 +21,7 @@ from fsdplint.trace import (
     Trace,
     Wrapped,
 )
+from fsdplint.trace.groups import Groups
 
 
 def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
@@ -42,6 +43,14 @@ def only_fsdp2(trace: Trace, module: str, before: Event) -> bool:
 def fsdp1_on_fsdp2(trace: Trace, event: Fsdp1Used) -> bool:
     """Whether FSDP1's API is used on a model that `fully_shard` shards."""
     return event.module is not None and only_fsdp2(trace, event.module, event)
+
+
+def sharded_by_fsdp2(trace: Trace, module: str, before: Event) -> bool:
+    """Whether `fully_shard` shards the module, a part of it, or the unit that it belongs to."""
+    if only_fsdp2(trace, module, before):
+        return True
+    owner = Groups(trace).owner(module, before)
+    return owner is not None and only_fsdp2(trace, owner, before)
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
@@ -196,11 +205,6 @@ def side(event: Event) -> Ranks:
     if event.ranks is not Ranks.SOME or not tests or not all(test.each_node for test in tests):
         return event.ranks
     return Ranks.ONE if any(test.one_of_node for test in tests) else Ranks.OTHERS
-
-
-def unseen_before(trace: Trace, module: str, event: Event) -> bool:
-    """Whether unknown code got the module, a part or a parent of it before an event."""
-    return not trace.complete or trace.any_escaped(trace.family(module), event)
 
 
 def optimizer_named(built: OptimizerBuilt) -> str:

@@ -17,7 +17,7 @@ from fsdplint.trace import (
     Wrapped,
 )
 from fsdplint.trace.groups import Groups, sharded_by
-from fsdplint.trace.queries.common import is_under_varying_test, unseen_before
+from fsdplint.trace.queries.common import is_under_varying_test
 
 
 @dataclass(frozen=True)
@@ -84,5 +84,5 @@ def _is_first(groups: Groups, event: Called, module: str, begun: set[str]) -> bo
         or any(outer.module in above for outer in groups.enclosing_calls(event))
         or is_under_varying_test(event)
         or event.ranks.partial
-        or unseen_before(groups.trace, module, event)
+        or groups.trace.escaped(module, event)
     )

@@ -176,19 +176,10 @@ def holds_group(
     groups: Groups, built: OptimizerBuilt, module: str, gathering: Called | Gathered
 ) -> bool:
     """Whether an optimizer holds trained parameters of the group of a module at an event."""
-    modules = groups.trace.modules
     held = {part for name in built.modules for part in groups.trace.submodules(name)}
     return any(
-        member in held and modules[member].own_parameters and not modules[member].frozen
-        for member in groups.members(module, before=gathering)
-    )
-
-
-def holds_parameters(groups: Groups, module: str, gathering: Called | Gathered) -> bool:
-    """Whether the group of a module certainly has parameters at an event."""
-    modules = groups.trace.modules
-    return any(
-        modules[member].own_parameters for member in groups.members(module, before=gathering)
+        member in held and not groups.trace.modules[member].frozen
+        for member in groups.parts_with_parameters(module, before=gathering)
     )
 
 

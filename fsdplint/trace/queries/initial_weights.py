@@ -136,9 +136,10 @@ def _out_of_sight(trace: Trace, family: set[str]) -> bool:
     random = {event.module: event.random_weights for event in trace.of(ModuleBuilt)}
     if not trace.complete or trace.any_escaped(family, trace.first_backward):
         return True
+    drawn = set(trace.submodules(*(module for module, drawn in random.items() if drawn)))
     return any(
-        random.get(info.id) is False or not (info.children_known or random.get(info.id))
-        for info in (trace.modules[member] for member in family)
+        random.get(member) is False or not (trace.modules[member].children_known or member in drawn)
+        for member in family
     )
 
 

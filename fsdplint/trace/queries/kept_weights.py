@@ -171,7 +171,7 @@ def _is_sharded_again(trace: Trace, load: StateLoaded) -> bool:
         and not event.group
         and "**" not in event.options
         and event.options.get("reshard_after_forward") in (None, True)
-        and any(trace.modules[one].own_parameters for one in groups.members(module))
+        and groups.holds_parameters(module)
         for event in trace.before(load, Sharded)
         for module in sharded_by(event)
     )

@@ -18,7 +18,7 @@ from fsdplint.trace import (
     WeightsSet,
     WeightsUnrestored,
 )
-from fsdplint.trace.queries.common import only_fsdp2, unseen_before
+from fsdplint.trace.queries.common import only_fsdp2
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _weights_of_context(
     if not off or any(isinstance(one, BackwardRun | OptimizerStepped) for one in inside):
         return None
     step = _next_step(trace, context, family)
-    if step is None or not only_fsdp2(trace, model, context) or unseen_before(trace, model, step):
+    if step is None or not only_fsdp2(trace, model, context) or trace.escaped(model, step):
         return None
     if any(_sets(one, family) for one in trace.events[context.entered : step.index]):
         return None

@@ -75,10 +75,12 @@ def unit_around(trace: Trace, module: str) -> Wrapped | None:
     made = {event.module: event for event in trace.of(Wrapped)}
     groups = Groups(trace)
     event = next((made[above] for above in groups.ancestors(module) if above in made), None)
-    if event is None or module in made or event.units is None or not shards(event):
+    if event is None or module in made or not shards(event):
         return None
     if any(name.startswith("ignored_") or name == "**" for name in event.options):
         return None
+    if event.units is None:
+        return event if event.keeps_rest and module == event.inner else None
     parts = unit_of(groups, event, trace.events[-1]) & set(trace.submodules(module))
     return event if any(trace.modules[part].own_parameters for part in parts) else None
 

@@ -72,7 +72,7 @@ def zeroed_in_accumulation(trace: Trace) -> Iterator[Dropped]:
         zeroed = _last_zeroing(trace, step)
         if module is None or zeroed is None or trace.sharding(module) is not Sharding.FSDP1:
             continue
-        if any(trace.family_escaped(one, trace.last_step) for one in _modules_of(trace, step)):
+        if any(trace.escaped(one, trace.last_step) for one in _modules_of(trace, step)):
             continue
         backward = _last_backward(trace, step, step.optimizer)
         if backward is None or backward.index < zeroed.index:
