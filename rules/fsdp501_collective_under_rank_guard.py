@@ -39,37 +39,42 @@ class CollectiveUnderRankGuard(Rule):
     """A collective runs on some of the ranks only.
 
     ## What it does
-    Finds collectives that only one rank, or all ranks but one, reach: under `if rank == 0:`, after
-    `if rank != 0: return`, in a loop over `loader if rank == 0 else []`, under `if logger is not None:` where only rank 0
-    has made the logger, in the methods of a callback that only rank 0 has in its list, and in other spellings (also of
-    the local rank). Collectives are the gathered
-    state dict of a sharded model (`get_model_state_dict` with `full_state_dict=True`, FSDP1's
-    `state_dict()`), `full_tensor()`, forward and backward of a sharded model, clipping its gradients,
-    `torch.distributed.checkpoint.save`, and the collectives of `torch.distributed`. A model is sharded, too,
-    if Fabric's `FSDPStrategy`, Accelerate's plugin or an `accelerate launch` in a script of the project shards it.
+    Finds collectives that only one rank, or all ranks but one, reach: under `if rank == 0:`, after `if
+    rank != 0: return`, in a loop over `loader if rank == 0 else []`, under `if logger is not None:` where
+    only rank 0 has made the logger, in the methods of a callback that only rank 0 has in its list, and in
+    other spellings (also of the local rank). Collectives are the gathered state dict of a sharded model
+    (`get_model_state_dict` with `full_state_dict=True`, FSDP1's `state_dict()`), `full_tensor()`, forward
+    and backward of a sharded model, clipping its gradients, `torch.distributed.checkpoint.save`, and the
+    collectives of `torch.distributed`. A model is sharded, too, if Fabric's `FSDPStrategy`, Accelerate's
+    plugin or an `accelerate launch` in a script of the project shards it.
 
     Also finds collectives that each rank runs or skips by its own data: `if torch.isnan(loss): continue`
     before the backward, a checkpoint under `if loss < best:`, a `break` by a loss that was never reduced
-    or by the rank's clock, and a unit that a forward skips if no token chose it. The data of a rank are the
-    batches of a `DistributedSampler` or of a slice by rank, the elements that a rank takes in turns of its own
-    (`if i % world_size == rank`), and what torch, NumPy or Python draws with a seed of the rank. A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`), and
-    so is the number of turns over a list that a function fills once with the rows that its data choose, and over
-    `range(count)` of a number that the rank draws, or computes of all elements of its data (`lengths.max().item()`). A batch is the
-    rank's own where samples of the program's dataset, and then batches of `collate_fn`, may be None (`if batch is None: continue`). After an `all_reduce`, `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under
-    such a test ends the program and is not reported.
+    or by the rank's clock, and a unit that a forward skips if no token chose it. The data of a rank are
+    the batches of a `DistributedSampler` or of a slice by rank, the elements that a rank takes in turns
+    of its own (`if i % world_size == rank`), what torch, NumPy or Python draws with a seed of the rank,
+    and what NumPy or Python draws where nothing seeds them (torch has the same seed in each process
+    then). A list that a loop over such a slice fills is the rank's own, too (`if not losses: return`),
+    and so is the number of turns over a list that a function fills once with the rows that its data
+    choose, and over `range(count)` of a number that the rank draws, or computes of all elements of its
+    data (`lengths.max().item()`). A batch is the rank's own where samples of the program's dataset, and
+    then batches of `collate_fn`, may be None (`if batch is None: continue`). After an `all_reduce`,
+    `all_gather` or `broadcast` the ranks agree; a `raise` or `exit` under such a test ends the program
+    and is not reported.
 
-    Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one position of their
-    groups run: `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
+    Also finds a collective of all ranks, or a distributed save or load, that only the ranks at one
+    position of their groups run: `dist.all_reduce(loss)` under `if mesh["tp"].get_local_rank() == 0`.
 
-    Also finds `new_group` that only the ranks of the new group reach (`if rank in members:`), in a program that makes
-    several groups. `use_local_synchronization=True` allows that.
+    Also finds `new_group` that only the ranks of the new group reach (`if rank in members:`), in a
+    program that makes several groups. `use_local_synchronization=True` allows that.
 
     A collective is fine if the other ranks run a matching one: in the `else` of the same test, or in
     "rank 0 first" (`if rank != 0: barrier()`, the work, `if rank == 0: barrier()`). So are collectives
-    that each rank runs in turns of its own, in a loop without a collective of all ranks; those
-    of a subgroup, unless it is a dimension of a mesh of which one rank alone reaches them; FSDP2's own `state_dict()`, which does not communicate; FSDP1's
-    `optim_state_dict_to_load` of whole tensors that every rank has; and states, forwards and norms of
-    models that are only replicated (a mesh whose last dimension has one rank, `NO_SHARD`).
+    that each rank runs in turns of its own, in a loop without a collective of all ranks; those of a
+    subgroup, unless it is a dimension of a mesh of which one rank alone reaches them; FSDP2's own
+    `state_dict()`, which does not communicate; FSDP1's `optim_state_dict_to_load` of whole tensors that
+    every rank has; and states, forwards and norms of models that are only replicated (a mesh whose last
+    dimension has one rank, `NO_SHARD`).
 
     ## Why is this bad?
     The rank waits for the other ranks, which never run the collective. The job hangs until NCCL's
@@ -78,8 +83,8 @@ class CollectiveUnderRankGuard(Rule):
     rank sent for its next forward. gloo often aborts: `gloo::EnforceNotMet ... Received data size doesn't
     match expected size`, or "Connection closed by peer" if the other rank has already finished.
 
-    `new_group` itself does not wait for all ranks. But torch numbers the groups, and if the ranks have made different ones, they
-    wait for each other for ever when they use them for the first time.
+    `new_group` itself does not wait for all ranks. But torch numbers the groups, and if the ranks have
+    made different ones, they wait for each other for ever when they use them for the first time.
 
     ## Fix safety
     Safe: the collective moves out of the test, so that all ranks run it, and the code that uses its
@@ -87,7 +92,8 @@ class CollectiveUnderRankGuard(Rule):
     the test (`step % 100 == 0 and rank == 0`) also apply to the moved collective; they have to be equal
     on all ranks (counters, settings and constants). There is no fix if code before the collective in the
     body has to run first, for larger code such as an evaluation on rank 0, if each rank tests its own
-    data, for a call that uses what other ranks have as None, or for a group that only its members make, since each rank has to keep another group.
+    data, for a call that uses what other ranks have as None, or for a group that only its members make,
+    since each rank has to keep another group.
 
     ## Since
     All versions.

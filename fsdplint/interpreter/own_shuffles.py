@@ -7,6 +7,7 @@ import re
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.unseeded import is_unseeded
 from fsdplint.interpreter.values import (
     Instance,
     LibraryObject,
@@ -32,7 +33,9 @@ def note_call(run: Run, function: Value, call: Call) -> None:
         return
     held = run.settle(call.arg(0, "x") or Unknown())
     run.own_shuffles.pop(held, None)
-    own = function.name.rpartition(".")[0] in run.own_seeds and not run.decisions.single_rank
+    library = function.name.rpartition(".")[0]
+    own = library in run.own_seeds or is_unseeded(run, library)
+    own = own and not run.decisions.single_rank
     if not own or run.ranks() is not Ranks.ALL or any(run.trace.of(PickedByRank)):
         return
     if isinstance(held, Sequence | Unknown) and local_of(held) is None:

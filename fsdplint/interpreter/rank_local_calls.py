@@ -28,6 +28,7 @@ from fsdplint.interpreter.torch_values import (
     RankValue,
     TensorValue,
 )
+from fsdplint.interpreter.unseeded import is_unseeded
 from fsdplint.interpreter.values import (
     Dict,
     LibraryObject,
@@ -83,7 +84,10 @@ _DRAWS = frozenset(
 _ORDERS = frozenset({"permutation", "randperm"})
 _KEEPS_ORDER = frozenset("cpu cuda int long numpy to tolist".split())
 # Functions of `random` and `numpy.random` that draw none.
-_DRAWS_NOTHING = frozenset("seed set_state setstate shuffle".split())
+_DRAWS_NOTHING = frozenset(
+    "default_rng Generator MT19937 PCG64 Philox Random RandomState seed SeedSequence set_state "
+    "setstate shuffle".split()
+)
 _SERIALIZES = frozenset({"json.dumps", "pickle.dumps", "cloudpickle.dumps"})
 MAX_DEPTH = 3  # of lists and dicts in others
 _STATE = "get_rng_state"  # of the generator of torch, as a tensor
@@ -143,7 +147,7 @@ def _draws_own(run: Run, function: Value, call: Call) -> bool:
     """Whether the generator of a call certainly has another seed on each rank."""
     library = _generator_of(function).rpartition(".")[0]
     if library != "torch":
-        return library in run.own_seeds
+        return library in run.own_seeds or is_unseeded(run, library)
     given = call.kwargs.get("generator")
     generator = run.settle(given) if given is not None else None
     if generator is None or is_none(generator):

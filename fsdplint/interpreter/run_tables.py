@@ -111,6 +111,7 @@ class DataTables:
         self.has_own_data = False  # of a rank: see `fsdplint.interpreter.rank_local`
         self.draws_own_numbers = False  # the generator of the process has a seed of the rank
         self.own_seeds: set[str] = set()  # other libraries whose generator has one
+        self.unseeded = {"numpy.random", "random"}  # libraries whose generator has none
         self.drawn: set[NodeSite] = set()  # where each rank draws numbers of its own
         self.drawn_turns: dict[Value, RankLocal] = {}  # ranges of such numbers, `drawn_turns`
         # `own_picks`: what unknown code has picked by the rank, with the index of its event

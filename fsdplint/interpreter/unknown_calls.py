@@ -14,6 +14,7 @@ from fsdplint.interpreter import (
     meta_device,
     unfinished_saves,
     unknown_entries,
+    unseeded,
 )
 from fsdplint.interpreter.amounts import amount_of, note
 from fsdplint.interpreter.branch_sides import execute_sides
@@ -137,6 +138,7 @@ def call_unknown(run: Run, function: Value, call: Call) -> Value:
     if isinstance(function, Unknown):
         of_object = find_object_method(function.owner, _name_of(function))
     library = function.name if isinstance(function, Symbol) else _library_of(function)
+    unseeded.note_call(run, function, library)
     communicates = of_object is None and not (
         (isinstance(function, Symbol) and only_reads(library))
         or works_within_process(library)

@@ -43,6 +43,7 @@ def call_elsewhere(run: Run, target: Value, call: Call) -> Value:
     target = run.settle(target)
     if not isinstance(target, Function | Bound | Partial | Instance | Class):
         return Unknown()
+    run.unseeded.clear()  # a forked process has the generators of its parent
     run.emit(RunElsewhere, call.node)
     result = run.call(target, call)
     run.emit(RunElsewhere, call.node)

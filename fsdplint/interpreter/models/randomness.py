@@ -30,6 +30,7 @@ from fsdplint.interpreter.values import (
     Value,
     constant,
     gathers,
+    is_none,
 )
 from fsdplint.trace import Seeded, WeightsDrawn, WeightsSet
 
@@ -66,6 +67,7 @@ def seed_all(run: Run, name: str, call: Call, seed: Value | None) -> None:
     _note_seeded(run, call, differs, each)
     run.process_seed = seed
     if not name.startswith("torch."):  # it seeds NumPy and Python, too
+        run.unseeded.clear()
         run.own_seeds = {"numpy.random", "random"} if differs else set()
 
 
@@ -100,6 +102,7 @@ def seed_library(run: Run, name: str, call: Call) -> Value:
     note_seed(run, next(iter(call.values), None))
     library = name.rpartition(".")[0]
     run.own_seeds.discard(library)
+    run.unseeded.discard(library)
     if differs_by_rank(run, next(iter(call.values), None)) is True:
         run.own_seeds.add(library)
     return Const(None)
@@ -109,7 +112,10 @@ def seed_library(run: Run, name: str, call: Call) -> Value:
 def new_number_generator(run: Run, name: str, call: Call) -> Value:
     """A generator of NumPy or Python. What it draws is the rank's own if its seed is."""
     result, seed = unknown_result(call), next(iter(call.values), None)
-    if run.decisions.single_rank or seed is None:
+    if run.decisions.single_rank or call.open:
+        return result
+    if seed is None or is_none(run.settle(seed)):  # each process has another one
+        result.rank_local = own_data(run, run.site(call.node))
         return result
     if differs_by_rank(run, seed) is True:
         result.rank_local = own_data(run, run.site(call.node))
@@ -167,6 +173,7 @@ def note_unknown_call(run: Run, name: str, call: Call) -> None:
     """Record that an unknown function may change the generator or parameters."""
     if _seeds(name):
         run.own_seeds.clear()
+        run.unseeded.clear()
         _note_seeded(run, call, None)
     if _sets(name) and name.rpartition(".")[2] != "copy_":  # which only reads its argument
         note_weights_set(run, call.node, call.values)
