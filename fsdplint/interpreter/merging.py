@@ -181,6 +181,9 @@ def _identity(value: Value) -> object:
 
 def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     """Join two values between which each rank chooses by its own data."""
+    joined = _join_tuples(one, two, partial(_join_elements_by_data, local))
+    if joined is not None:
+        return joined
     if isinstance(one, TensorValue) and isinstance(two, TensorValue):
         return replace(one, rank_local=RankLocal(local.source))
     for absent, tensor in ((one, two), (two, one)):
@@ -196,6 +199,12 @@ def join_by_data(one: Value, two: Value, local: RankLocal) -> Value:
     optional = any(is_none(a) and _is_present(b) for a, b in ((one, two), (two, one)))
     own = RankLocal(local.source, immutable=True, optional=optional)
     return _either(one, two, own)
+
+
+def _join_elements_by_data(local: RankLocal, one: Value, two: Value) -> Value:
+    """Join the elements of two tuples between which each rank chooses; equal ones stay."""
+    same = one is two or (isinstance(one, Const) and _identity(one) == _identity(two))
+    return one if same else join_by_data(one, two, local)
 
 
 def _is_present(value: Value) -> bool:

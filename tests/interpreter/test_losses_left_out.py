@@ -23,6 +23,7 @@ for x, y in loader:
         optimizer.step()
         optimizer.zero_grad()
 """
+AGREED = "len(loader) > 4"
 AGREE = "bad = torch.isnan(loss).float(); dist.all_reduce(bad)"
 
 
@@ -55,3 +56,21 @@ def test_a_loss_that_stands_for_the_missing_one(tmp_path: Path) -> None:
     assert undecided(tmp_path, body.replace("HOLE", other)) == ["loss is None"]
     zero = "if loss is None:\n        loss = torch.zeros((), requires_grad=True)"
     assert not undecided(tmp_path, body.replace("HOLE", zero))
+
+
+@pytest.mark.parametrize(("test", "expected"), [("loss > 9", ["loss is not None"]), (AGREED, [])])
+def test_a_loss_is_missing_in_a_tuple(test: str, expected: list[str], tmp_path: Path) -> None:
+    body = PROGRAM.format(decide="total = step", test=test, tested="loss is not None")
+    body = body.replace("return None", "return None, total").replace(
+        "return loss", "return loss, total"
+    )
+    body = body.replace("loss = loss_of(x, y)", "loss, total = loss_of(x, y)")
+    body = body.replace("for x, y in loader:", "for step, (x, y) in enumerate(loader):")
+    assert undecided(tmp_path, body) == expected
+
+
+def test_what_all_ranks_have_beside_a_missing_loss(tmp_path: Path) -> None:
+    body = PROGRAM.format(decide="pass", test="loss > 9", tested="count > 3")
+    body = body.replace("return None", "return None, 1").replace("return loss", "return loss, 1")
+    body = body.replace("loss = loss_of(x, y)", "loss, count = loss_of(x, y)")
+    assert not undecided(tmp_path, body)

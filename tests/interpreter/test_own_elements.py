@@ -153,3 +153,26 @@ def test_an_iterator_of_the_program_that_reads_the_clock(tmp_path: Path) -> None
             optimizer.step()
         """
     assert undecided(tmp_path, body) == ["self.done > 2 and time.time() - self.begin > 3600"]
+
+
+@pytest.mark.parametrize(
+    "used", ["sum(scores)", "torch.tensor(scores).std()", "torch.tensor(scores).max().item()"]
+)
+@pytest.mark.parametrize(
+    ("test", "differs"), [("row == wanted", True), ("row.sum() > 3", True), ("step > 2", False)]
+)
+def test_numbers_that_the_data_of_a_rank_choose(
+    used: str, test: str, differs: bool, tmp_path: Path
+) -> None:
+    body = f"""
+{TURN}
+    scores = []
+    for row, wanted in zip(x, y):
+        if {test}:
+            scores.append(1.0)
+        else:
+            scores.append(0.0)
+    if {used} == 0:
+        dist.barrier()
+"""
+    assert undecided(tmp_path, body) == ([f"{used} == 0"] if differs else [])

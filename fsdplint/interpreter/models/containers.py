@@ -31,7 +31,7 @@ from fsdplint.interpreter.one_rank_dicts import (
 from fsdplint.interpreter.optimizers import take_parameters
 from fsdplint.interpreter.own_choices import taken_here
 from fsdplint.interpreter.own_dicts import as_dict, dict_to_read
-from fsdplint.interpreter.own_lengths import note_addition, own_length
+from fsdplint.interpreter.own_lengths import added_number, note_addition, own_length
 from fsdplint.interpreter.parameter_filters import (
     doubt_filter,
     tested_in_loop,
@@ -149,7 +149,8 @@ def append(run: Run, receiver: Sequence, name: str, call: Call) -> Value:
             doubt_filter(run, call.args[0])
             if _is_class_of_modules(element):
                 element = Unknown(varying=True)  # a search among modules finds it or not
-        element = rank_elements.added_here(run, receiver, taken_here(run, element))
+        element = added_number(run, receiver, taken_here(run, element))
+        element = rank_elements.added_here(run, receiver, element)
         receiver.items.append(element)
         receiver.length = None
         if run.loop_depth:
