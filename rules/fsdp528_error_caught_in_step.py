@@ -18,7 +18,8 @@ class ErrorCaughtInStep(Rule):
 
     It does not find handlers that raise, return, or leave the loop or the program, those that set a flag by which the
     loop ends (`failed = True`, `if failed: break`), and those of errors that come on all ranks at once (`ImportError`,
-    `AttributeError`, `StopIteration`).
+    `AttributeError`, `StopIteration`). Nor does it find those of error classes of the program itself, which may raise
+    them on all ranks.
 
     ## Why is this bad?
     An error mostly comes on one rank. This rank leaves out the rest of the collectives of the step, and the others

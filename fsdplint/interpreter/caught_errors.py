@@ -69,6 +69,8 @@ def _passes(run: Run, handler: cst.ExceptHandler) -> bool:
     if handler.type is not None:
         caught = run.settle(run.eval(handler.type))
         kinds = caught.items if isinstance(caught, Sequence) else [caught]
+        if any(isinstance(run.settle(one), Class) for one in kinds):
+            return False  # a signal of the program, which may raise it on all ranks
         if any(map(_ON_ALL.search, (name for one in kinds for name in _names(run, one)))):
             return False
     if any(isinstance(one, cst.Continue) for one in descend(handler.body)):
@@ -79,8 +81,6 @@ def _passes(run: Run, handler: cst.ExceptHandler) -> bool:
 def _names(run: Run, error: Value) -> list[str]:
     """The names of a class of errors and its bases, as far as they are known."""
     error = run.settle(error)
-    if isinstance(error, Class):
-        return [*(one.name for one in error.mro()), *error.library_bases()]
     if isinstance(error, Symbol):
         return [error.name]
     return [error.origin] if isinstance(error, Unknown) else []
