@@ -170,6 +170,10 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
     chosen_local = derive_rank_local(left, right) if isinstance(left, RankChoice) else None
     if chosen_local is not None and isinstance(op, _ORDERS):
         return Unknown(varying=True, rank_local=chosen_local)
+    if isinstance(op, _ORDERS) and isinstance(right, Const):
+        chosen = test_choice(left, lambda one: _compared(one, op, right))
+        if chosen is not None:
+            return _with_turns(run, node, op, chosen)  # `count > 3` of a count of one rank
     if _by_rank(left) or _by_rank(right):
         if run.ranks() is Ranks.ONE:
             return Unknown(varying=True)  # no other rank is here
@@ -233,6 +237,16 @@ def _own_membership(run: Run, node: cst.Comparison, left: Value, right: Instance
         text = _positive_text(run, node) if is_negated else run.text(node)
         return replace(answer, text=text, negated=answer.negated != is_negated)
     return None
+
+
+def _compared(one: Value, op: cst.BaseCompOp, other: Const) -> bool | None:
+    """The result for two constants; None if it is not known."""
+    if not isinstance(one, Const):
+        return None
+    try:
+        return bool(COMPARISONS[type(op)](one.value, other.value))
+    except TypeError:
+        return None
 
 
 def _never_equal(run: Run, left: Value, right: Value) -> bool:

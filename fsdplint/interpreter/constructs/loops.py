@@ -8,7 +8,7 @@ a number of turns that grows with their depth, not exponentially.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -27,6 +27,7 @@ from fsdplint.interpreter.drawn_turns import drawn_turns
 from fsdplint.interpreter.filled_lists import lists_to_fill, note_filled
 from fsdplint.interpreter.frames import BLOCK, LOOP, SUITE, TURN, OwnTurns
 from fsdplint.interpreter.functions import call_function
+from fsdplint.interpreter.further_turns import with_another, with_third
 from fsdplint.interpreter.idle_turns import without_repeated
 from fsdplint.interpreter.iteration import covers, iterator_of, next_of, read_all, yields_all
 from fsdplint.interpreter.loop_forms import loop_by_next, turns_once
@@ -51,7 +52,7 @@ from fsdplint.interpreter.unequal_turns import note_turns
 from fsdplint.interpreter.values import Function, Lazy, ModuleValue, RankLocal, Value
 from fsdplint.interpreter.values import Sequence as Items
 from fsdplint.syntax.dotted import leaves
-from fsdplint.trace import Called, Guard, GuardKind
+from fsdplint.trace import Guard, GuardKind
 from fsdplint.trace.numbers import Token
 
 MAX_ITEMS = 64  # elements of a known sequence that a loop visits
@@ -144,7 +145,7 @@ def _over_iterator(
         begun.extend(passes_begun(run, begin))
         assign(run, loop.target, element)
 
-    signal = _loop(run, loop.body, True, [turn, turn], repeats=True)
+    signal = _loop(run, loop.body, True, with_third(run, [turn, turn]), repeats=True)
     for name in dict.fromkeys(begun):
         end_pass(run, name, loop.place)
     return signal
@@ -176,8 +177,10 @@ def _over_known(
     begin = len(run.trace.events)
     made: Iterable[Callable[[], None]] = turns
     if len(turns) == 1 and _stands_for_several(run, elements[0]) and leaves(loop.body):
-        made = _with_another(run, turns[0])
-    elif not repeats:
+        made = with_another(run, turns[0])
+    elif repeats:
+        made = with_third(run, turns)
+    else:
         made = without_repeated(run, loop.body, loop.target, elements, turns)
         made = few_turns(run, loop.body, loop.target, elements, made)
     signal = _loop(
@@ -217,20 +220,6 @@ def _leave_and(run: Run, guard: Guard, turn: Callable[[], None]) -> None:
     """Begin a turn that only some ranks make, and all further ones."""
     run.leave_guards([(guard, "")], guard_end("break"))
     turn()
-
-
-def _with_another(run: Run, turn: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """The turn of a module that stands for several, and another one if that differs by rank.
-
-    It does if the first one has called modules and some ranks may have left the loop in it, so that
-    they call no further ones.
-    """
-    outer, begin = {id(entry) for entry in run.guards}, len(run.trace.events)
-    yield turn
-    here = [entry.guard for entry in run.guards if id(entry) not in outer]
-    if any(guard.own_data or guard.kind is GuardKind.RANK for guard in here):
-        if any(isinstance(event, Called) for event in run.trace.events[begin:]):
-            yield turn
 
 
 def _holds_module(element: Value) -> bool:
@@ -334,8 +323,9 @@ def execute_while(run: Run, node: cst.While) -> Signal | None:
             guard = varying_guard(run, node.test, True, local)
             run.leave_guards([(guard, "")], guard_end("break"))
 
+    turns = with_third(run, [turn, turn], node.test)
     return _with_else(
-        run, node.orelse, _loop(run, node.body, True, [turn, turn], repeats=True, tested=True)
+        run, node.orelse, _loop(run, node.body, True, turns, repeats=True, tested=True)
     )
 
 
