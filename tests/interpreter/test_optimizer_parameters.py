@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import events, program
+from programs import events, findings, program
 
 from fsdplint.trace import (
     OptimizerBuilt,
@@ -189,3 +189,37 @@ def test_one_parameter_of_a_module_is_known_to_come_from_it(tmp_path: Path) -> N
     )
     (built,) = events(found, OptimizerBuilt)
     assert built.complete and len(built.modules) == 2
+
+
+@pytest.mark.parametrize(
+    ("built", "name"),
+    [
+        ("timm.optim.create_optimizer_v2(model, opt='adamw', lr=1e-3)", "AdamW"),
+        ("timm.optim.create_optimizer_v2(model_or_params=model.parameters(), opt=args.opt)", ""),
+        ("timm.optim.create_optimizer_v2([{'params': model.parameters()}], 'sgd')", "SGD"),
+        ("timm.optim.create_optimizer(args, model)", ""),
+        ("create_optimizer(args, model=model)", ""),
+    ],
+)
+def test_an_optimizer_that_timm_builds(tmp_path: Path, built: str, name: str) -> None:
+    body = f"""
+        import argparse
+        import timm.optim
+        from timm.optim.optim_factory import create_optimizer
+
+        args = argparse.ArgumentParser().parse_args()
+        model = Net()
+        optimizer = {built}
+        fully_shard(model)
+        model(torch.randn(2, 8)).sum().backward()
+        optimizer.step()
+        """
+    found = program(tmp_path, body)
+    (event,) = events(found, OptimizerBuilt)
+    assert event.class_name == (name or "Optimizer") and event.complete
+    assert findings(found, "FSDP103")
+
+
+def test_an_optimizer_that_timm_builds_of_what_is_not_known(tmp_path: Path) -> None:
+    body = "import timm.optim\noptimizer = timm.optim.create_optimizer_v2(build(), 'adamw')\n"
+    assert not list(events(program(tmp_path, body), OptimizerBuilt))
