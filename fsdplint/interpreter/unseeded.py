@@ -11,17 +11,19 @@ from fsdplint.interpreter.library_classes import only_reads
 from fsdplint.interpreter.local_libraries import works_within_process
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import Method, ModuleValue, OptimizerValue, Value
-from fsdplint.trace import ProcessGroupInit
+from fsdplint.trace import Prepared, ProcessGroupInit
 
-LIBRARIES = ("numpy.random", "random")
-# Packages that seed no generator, but for their trainers and functions that say so.
-_SEED_NOTHING = re.compile(
-    r"(accelerate|argparse|builtins|collections|contextlib|copy|dataclasses|datasets|deepspeed|"
-    r"diffusers|evaluate|functools|gc|glob|huggingface_hub|inspect|io|itertools|logging|loguru|"
-    r"omegaconf|os|pathlib|peft|pickle|pprint|random|rich|safetensors|shutil|signal|socket|"
-    r"subprocess|sys|tempfile|tensorboard|tensorboardX|time|timm|torch|torchvision|tqdm|"
-    r"traceback|transformers|types|typing|uuid|wandb|warnings)(\.(?!\w*(Trainer|[Ss]eed)).*)?"
+# Packages that seed no generator, but for trainers of Transformers and functions that say so.
+_PACKAGES = (
+    "accelerate argparse builtins collections contextlib copy dataclasses datasets "
+    "deepspeed diffusers evaluate functools gc glob huggingface_hub inspect io itertools "
+    "lightning logging loguru omegaconf os pathlib peft pickle pprint pytorch_lightning "
+    "random rich safetensors shutil signal socket subprocess sys tempfile tensorboard "
+    "tensorboardX time timm torch torchvision tqdm traceback transformers types typing uuid "
+    "wandb warnings"
 )
+_SEED_NOTHING = re.compile(rf"({'|'.join(_PACKAGES.split())})(\.(?!\w*[Ss]eed).*)?")
+_SEEDS = re.compile(r"transformers\.\w*Trainer")
 
 
 def note_call(run: Run, function: Value, library: str) -> None:
@@ -35,7 +37,7 @@ def note_call(run: Run, function: Value, library: str) -> None:
         run.settle(function.receiver), ModuleValue | OptimizerValue
     ):
         return
-    if not _SEED_NOTHING.fullmatch(library):
+    if not _SEED_NOTHING.fullmatch(library) or _SEEDS.match(library):
         run.unseeded.clear()
 
 
@@ -43,4 +45,4 @@ def is_unseeded(run: Run, library: str) -> bool:
     """Whether each process certainly draws other numbers from the generator of a library."""
     if library not in run.unseeded or "__main__" not in run.module_scopes:
         return False
-    return any(True for _ in run.trace.of(ProcessGroupInit))
+    return any(True for _ in run.trace.of(ProcessGroupInit, Prepared))

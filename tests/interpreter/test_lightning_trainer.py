@@ -148,6 +148,10 @@ ONE_SIDED = {
     "state": {"callback": f"{CALLBACK}if trainer.global_rank == 0:\n        module.state_dict()"},
     "forward": {"callback": f"{CALLBACK}if trainer.is_global_zero:\n        module(batch)"},
     "norm": {"more": NORM},
+    "gather": {"step": f"{ON_RANK_0}self.all_gather(loss)"},
+    "checkpoint": {
+        "callback": f"{CALLBACK}if trainer.is_global_zero:\n        trainer.save_checkpoint('x')"
+    },
 }
 
 
@@ -157,6 +161,18 @@ def test_what_one_rank_does_alone(code: dict[str, str], tmp_path: Path) -> None:
     assert len(findings(fit(tmp_path, "devices=4", **code), "FSDP501")) == 0
     by_module = "module." in str(code) or "module(" in str(code)
     assert len(findings(fit(tmp_path, ROOT_ONLY, **code), "FSDP501")) == (not by_module)
+
+
+@pytest.mark.parametrize(("arguments", "number"), [(FSDP, 1), (ROOT_ONLY, 0), ("devices=4", 0)])
+@pytest.mark.parametrize("call", ["save_pretrained('x')", "generate(batch)", "state_dict()"])
+def test_a_model_of_transformers_in_the_module(
+    arguments: str, number: int, call: str, tmp_path: Path
+) -> None:
+    made = "from transformers import AutoModel\n        self.net = AutoModel.from_pretrained('x')"
+    body = f"def setup(self, stage):\n        {made}\n"
+    code = f"{CALLBACK}if trainer.is_global_zero:\n        module.net.{call}"
+    found = fit(tmp_path, arguments, callback=code, more=body)
+    assert len(findings(found, "FSDP501")) == number
 
 
 TOGETHER = {

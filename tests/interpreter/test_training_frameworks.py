@@ -370,6 +370,24 @@ def test_a_state_of_a_model_that_accelerate_shards(
     assert state.ranks is Ranks.ALL
 
 
+FABRIC_DATA = (
+    "from lightning.fabric import Fabric\nfrom lightning.fabric.strategies import FSDPStrategy\n"
+    "fabric = Fabric(devices=4, strategy=FSDPStrategy())\nfabric.launch()\n"
+    "model = fabric.setup_module(Net())\n"
+    "loader = fabric.setup_dataloaders(torch.utils.data.DataLoader(data(), batch_size=4){})\n"
+    "for batch in loader:\n    loss = model(batch).mean()\n"
+    "    if torch.isnan(loss):\n        continue\n    fabric.backward(loss)\n"
+)
+
+
+@pytest.mark.parametrize(("option", "number"), [("", 1), (", use_distributed_sampler=False", 0)])
+def test_the_loaders_of_fabric_give_each_rank_its_own_data(
+    tmp_path: Path, option: str, number: int
+) -> None:
+    found = program(tmp_path, FABRIC_DATA.format(option))
+    assert len(findings(found, "FSDP501")) == number
+
+
 def test_the_version_that_the_environment_chooses(tmp_path: Path) -> None:
     found = program(tmp_path, PREPARED.replace("fsdp_version={version}", "") + "inner.state_dict()")
     (state,) = events(found, StateTaken)

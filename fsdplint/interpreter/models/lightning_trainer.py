@@ -19,6 +19,7 @@ from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import RankValue
+from fsdplint.interpreter.transformers_models import is_transformers_model
 from fsdplint.interpreter.unknown_calls import call_unknown
 from fsdplint.interpreter.values import (
     Const,
@@ -111,7 +112,14 @@ class _Fit:
             module.attributes[WRAPPED] = Const(True)
             policy = run.settle(strategy.parts.get("auto_wrap_policy", Const(None)))
             if not is_none(policy):  # else only the wrapper around the module communicates
-                module.framework = "fsdp1"
+                self._note_units()
+
+    def _note_units(self) -> None:
+        """A policy makes units of parts of the module: of the blocks of models of Transformers."""
+        self.module.framework = "fsdp1"
+        for part in map(self.run.objects.get, self.run.trace.submodules(self.module.id)):
+            if isinstance(part, ModuleValue) and is_transformers_model(part):
+                part.framework = "fsdp1"
 
     def _optimizers(self) -> list[OptimizerValue]:
         made = self._of_module("configure_optimizers")
@@ -266,6 +274,21 @@ def log(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
     if constant(call.kwargs.get("sync_dist")) is True and alone is None:
         if _is_wrapped(receiver) or communicates(run, receiver):
             run.emit(Collective, call.node, api=f"LightningModule.{name}", collective=True)
+    return Const(None)
+
+
+@_of_trained("all_gather")
+def all_gather(run: Run, receiver: ModuleValue, name: str, call: Call) -> Value:
+    """`self.all_gather(data)`: all ranks exchange it."""
+    run.emit(Collective, call.node, api="LightningModule.all_gather", collective=True)
+    return Unknown()
+
+
+@methods_of(TRAINERS, "save_checkpoint")
+def save_checkpoint(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """`trainer.save_checkpoint(path)`: all ranks gather what a strategy shards, and wait."""
+    if mesh_of(run, receiver, call) is not None or shards_by_strategy(run, receiver):
+        run.emit(Collective, call.node, api="Trainer.save_checkpoint", collective=True)
     return Const(None)
 
 

@@ -176,6 +176,16 @@ def shards_by_strategy(run: Run, receiver: Unknown) -> bool:
     return constant(strategy) == "fsdp"
 
 
+@methods_of(FABRICS, "setup_dataloaders")
+def set_up_loaders(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
+    """Gives each loader a sampler of the rank, unless `use_distributed_sampler=False`."""
+    own = constant(run.settle(call.kwargs.get("use_distributed_sampler", Const(True))))
+    if call.open or own is not True:
+        return call_unknown(run, Unknown(origin=f"{receiver.origin}.{name}"), call)
+    loaders = [_prepare(run, value) for value in call.args]
+    return loaders[0] if len(loaders) == 1 else Sequence(loaders, "list")
+
+
 def _prepare(run: Run, value: Value) -> Value:
     value = run.settle(value)
     if isinstance(value, LoaderValue):  # each process gets every nth batch of its samples
