@@ -12,6 +12,7 @@ from fsdplint.trace import (
     Layout,
     Loaded,
     OptimizerBuilt,
+    Prepared,
     Ranks,
     Saved,
     StateLoaded,
@@ -88,7 +89,7 @@ class SaveShardedState(Rule):
     `torch.distributed.checkpoint.load` reads. If the program reads the file or uses its path elsewhere,
     there is no fix, and the finding says why.
 
-    There is no fix for an optimizer under FSDP1 (migrate the model), for a dict of parameters, or for
+    There is no fix for an optimizer under FSDP1 (migrate the model), for a model of Accelerate, for a dict of parameters, or for
     `save_pretrained`, which gets the gathered state as `state_dict=`.
 
     ## Since
@@ -128,8 +129,8 @@ class SaveShardedState(Rule):
         if len({name for _, name in parts}) > 1:
             names = names.replace("the state", "the states").removesuffix("is") + "are"
         taken = [part for part, _ in parts]
-        prepared = any(_prepared(trace, part) for part in taken)
         of_optimizers = all(optimizer_of(trace, part.of) is not None for part in taken)
+        prepared = not of_optimizers and any(_prepared(trace, part) for part in taken)
         of = next((m for part in taken for m in _modules_of(trace, part)), None)
         finding = self.finding(
             event,
@@ -172,8 +173,8 @@ class SaveShardedState(Rule):
         from fsdplint.fixes.parts import save_parts
         from fsdplint.fixes.state_dict import gather_and_save
 
-        if any(isinstance(event, Wrapped) for event in finding.events):
-            return None  # FSDP1 has contexts of its own for this
+        if any(isinstance(event, Wrapped | Prepared) for event in finding.events):
+            return None  # FSDP1 and frameworks have contexts and methods of their own for this
         if any(isinstance(event, Saved) and "pretrained" in event.api for event in finding.events):
             return None
         rewrite = Rewrite()
@@ -285,6 +286,8 @@ def _known_sharded(trace: Trace, built: OptimizerBuilt, event: Event) -> bool:
         return False  # every rank has all of it
     known = [module for module in built.modules if module in trace.modules]
     return any(
-        trace.sharded_within(one, event) is not None or unit_around(trace, one) is not None
+        trace.sharded_within(one, event) is not None
+        or unit_around(trace, one) is not None
+        or any(prepared_by_framework(trace, one, event, version=v) for v in (1, 2))
         for one in known
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fsdplint.diagnostics.finding import Finding, Severity
 from fsdplint.registry.rule import Rule
-from fsdplint.trace import Layout, Sharding, StateLoaded, StateTaken, TensorsMixed, Trace
+from fsdplint.trace import Event, Layout, Sharding, StateLoaded, StateTaken, TensorsMixed, Trace
 from fsdplint.trace.groups import Groups
 from fsdplint.trace.queries.common import (
     class_name,
@@ -15,6 +15,7 @@ from fsdplint.trace.queries.common import (
     sharded_here,
 )
 from fsdplint.trace.queries.lost_edits import lost_edits
+from fsdplint.trace.queries.wrappers import prepared_by_framework
 
 
 class EmaOfPlainCopy(Rule):
@@ -71,7 +72,7 @@ class EmaOfPlainCopy(Rule):
                 continue
             units = [groups.owner(module, event) or module for module in event.sharded_modules]
             by_fsdp1 = all(trace.sharding(unit) is Sharding.FSDP1 for unit in units)
-            if by_fsdp1 or all(only_fsdp2(trace, unit, event) for unit in units):
+            if by_fsdp1 or all(_is_of_fsdp2(trace, unit, event) for unit in units):
                 yield self._finding(trace, event, by_fsdp1=by_fsdp1)
         for loaded in trace.of(StateLoaded):
             taken = _sharded_state(trace, loaded)
@@ -123,6 +124,12 @@ class EmaOfPlainCopy(Rule):
             "ranks, or shard both models.",
             because=[(taken, "taken here"), *sharded_here(trace, taken.of, taken)],
         )
+
+
+def _is_of_fsdp2(trace: Trace, unit: str, event: Event) -> bool:
+    """Whether the program, or a framework, shards a unit by FSDP2."""
+    prepared = prepared_by_framework(trace, unit, event, version=2)
+    return prepared is not None or only_fsdp2(trace, unit, event)
 
 
 def _sharded_state(trace: Trace, event: StateLoaded) -> StateTaken | None:

@@ -13,6 +13,7 @@ from fsdplint.trace import (
     LoaderIterated,
     LoaderLeft,
     PickedByRank,
+    Prepared,
     Ranks,
     SamplerBuilt,
     Sharded,
@@ -95,6 +96,7 @@ class EveryRankSameData(Rule):
             if built is None or not _same_on_all_ranks(trace, begun):
                 continue
             sharded = first([*trace.before(begun, Sharded), *trace.before(begun, Wrapped)])
+            sharded = sharded or _prepared(trace, begun)
             if sharded is None or not settings(built) <= settings(sharded):
                 continue  # perhaps only chosen in a run that is not distributed
             yield self.finding(
@@ -166,6 +168,15 @@ class EveryRankSameData(Rule):
         if not trace.complete or _may_pick_batches(trace):
             return bool(passes)
         return not all(_same_on_all_ranks(trace, begun) for begun in passes)
+
+
+def _prepared(trace: Trace, begun: LoaderIterated) -> Prepared | None:
+    """Where a framework shards a model that gets its loaders by another call.
+
+    Lightning's Trainer makes samplers of its own.
+    """
+    events = (one for one in trace.before(begun, Prepared) if one.framework != "Lightning")
+    return first(events)
 
 
 def _may_pick_batches(trace: Trace) -> bool:

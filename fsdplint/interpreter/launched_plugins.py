@@ -53,6 +53,8 @@ def _plugin(settings: dict[str, object]) -> Unknown:
     version = str(settings.get("version") or 1)
     made = Unknown(library=PLUGIN)
     made.parts.update({name: Const(value) for name, value in parts.items() if version == "1"})
+    strategies = ("sharding_strategy", "reshard_after_forward")
+    made.parts.update({name: Const(settings[name]) for name in strategies if name in settings})
     made.parts["fsdp_version"] = Const(int(version) if version.isdigit() else None)
     return made
 

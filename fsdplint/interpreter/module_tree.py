@@ -179,7 +179,8 @@ def sharding_of_parameters(run: Run, parameters: Value) -> Sharding | None:
     modules: tuple[ModuleValue, ...] = getattr(parameters, "modules", ())
     groups = Groups(run.trace)
     for module in modules:
-        if groups.owner(module.id) is not None:  # by itself, or by what it is part of
+        of_framework = module.framework == "fsdp2"
+        if of_framework or groups.owner(module.id) is not None:  # by what it is part of, perhaps
             return Sharding.FSDP2
         inside = sharding_inside(run, module)
         if inside is not None:

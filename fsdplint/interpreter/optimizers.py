@@ -200,10 +200,11 @@ def _parts(run: Run, value: Value | None) -> Iterator[ParameterPart]:
 def optimizer_layout(run: Run, optimizer: OptimizerValue) -> Layout:
     """The layout of the optimizer's own state at this point."""
     kinds = {sharding_of_state(run, module) for module in optimizer.modules}
-    if Sharding.FSDP2 in kinds:
+    frameworks = {module.framework for module in optimizer.modules}
+    if Sharding.FSDP2 in kinds or "fsdp2" in frameworks:
         return Layout.SHARDED
     parts = (unit_around(run.trace, module.id) for module in optimizer.modules)
-    if Sharding.FSDP1 in kinds or any(parts):
+    if Sharding.FSDP1 in kinds or "fsdp1" in frameworks or any(parts):
         return Layout.LOCAL
     return Layout.PLAIN if optimizer.modules else Layout.UNKNOWN
 

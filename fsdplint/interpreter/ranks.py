@@ -24,6 +24,7 @@ RANK_NAMES = {
     "local_process_index": "local",
 }
 # Names of flags and functions that are true on rank 0 alone.
+LOCAL_MAIN_NAMES = frozenset({"is_local_main_process", "is_local_process_zero"})
 MAIN_NAMES = {
     "is_main_process",
     "is_main",
@@ -56,7 +57,9 @@ def names_device(text: cst.FormattedString) -> bool:
 
 def is_rank_name(name: str) -> bool:
     """Whether a name alone identifies a rank, a test of it or the number of ranks."""
-    return name in RANK_NAMES or name in MAIN_NAMES or name in WORLD_SIZE_NAMES
+    return any(
+        name in names for names in (RANK_NAMES, MAIN_NAMES, LOCAL_MAIN_NAMES, WORLD_SIZE_NAMES)
+    )
 
 
 def value_by_name(name: str, origin: str) -> Value:
@@ -69,7 +72,7 @@ def value_by_name(name: str, origin: str) -> Value:
         return RankValue(RANK_NAMES[name])
     if name in MAIN_NAMES:
         return RankTest(Ranks.ONE, Ranks.OTHERS, number=0)
-    if name in {"is_local_main_process", "is_local_process_zero"}:
+    if name in LOCAL_MAIN_NAMES:
         return RankTest(Ranks.SOME, Ranks.SOME, each_node=True, number=0)
     return Unknown(origin=origin)
 

@@ -27,10 +27,25 @@ def must_be_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     """
     if parameter.sharded_copy and not gradient:
         return True
+    if _is_of_framework(run, parameter):
+        return True
     in_sight = not any(run.trace.escaped(module.id) for module in parameter.modules)
     if not in_sight and gradient:
         in_sight = _is_new_gradient(run.trace, parameter)
     return in_sight and appears_sharded(run, parameter, gradient=gradient)
+
+
+def _is_of_framework(run: Run, parameter: ParametersOf) -> bool:
+    """Whether a framework has sharded a model by FSDP2, and a backward has ended its forward."""
+    if not parameter.complete or not parameter.modules or run.calling or parameter.unsharded_copy:
+        return False
+    groups = Groups(run.trace)
+    return all(
+        module.framework == "fsdp2"
+        and not run.trace.escaped(module.id)
+        and _is_at_rest(groups, set(run.trace.submodules(module.id)), gradient=False)
+        for module in parameter.modules
+    )
 
 
 def _is_new_gradient(trace: Trace, parameter: ParametersOf) -> bool:

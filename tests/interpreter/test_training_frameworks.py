@@ -370,6 +370,40 @@ def test_a_state_of_a_model_that_accelerate_shards(
     assert state.ranks is Ranks.ALL
 
 
+def test_the_state_of_an_optimizer_that_accelerate_prepares(tmp_path: Path) -> None:
+    code = PREPARED.replace("prepare(Net())", "prepare(net)").replace("model = ", "{}model = ")
+    made = "net = Net()\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    for version, layout in ((1, Layout.LOCAL), (2, Layout.SHARDED)):
+        text = code.format(made, version=version)
+        found = program(tmp_path, f"{text}torch.save(optimizer.state_dict(), 'o.pt')")
+        (state,) = events(found, StateTaken)
+        assert state.layout is layout
+        assert findings(found, "FSDP301")
+    whole = text.replace("fsdp_version=2", "fsdp_version=1, sharding_strategy='NO_SHARD'")
+    found = program(tmp_path, f"{whole}torch.save(optimizer.state_dict(), 'o.pt')")
+    assert not findings(found, "FSDP301")
+
+
+def test_an_average_of_a_model_that_accelerate_shards(tmp_path: Path) -> None:
+    code = (
+        "import copy\nfrom accelerate import Accelerator, FullyShardedDataParallelPlugin\n"
+        "accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2))\n"
+        "net = Net()\naverage = copy.deepcopy(net)\nmodel = accelerator.prepare(net)\n"
+        "accelerator.backward(model(x).mean())\nwith torch.no_grad():\n"
+        "    for kept, new in zip(average.parameters(), model.parameters()):\n"
+        "        kept.lerp_(new, 0.1)\n"
+    )
+    assert findings(program(tmp_path, code), "FSDP307")
+    assert not findings(program(tmp_path, code.replace("fsdp_version=2", "")), "FSDP307")
+
+
+def test_the_main_process_of_each_machine(tmp_path: Path) -> None:
+    code = PREPARED.format(version=2) + (
+        "if accelerator.is_local_main_process:\n    accelerator.get_state_dict(model)\n"
+    )
+    assert findings(program(tmp_path, code), "FSDP501")
+
+
 FABRIC_DATA = (
     "from lightning.fabric import Fabric\nfrom lightning.fabric.strategies import FSDPStrategy\n"
     "fabric = Fabric(devices=4, strategy=FSDPStrategy())\nfabric.launch()\n"

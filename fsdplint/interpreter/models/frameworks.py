@@ -27,7 +27,7 @@ _LIGHTNING = ("lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lig
 def plugin(run: Run, name: str, call: Call) -> Value:
     made = _configure(run, name, call, "accelerate")
     if isinstance(made, Unknown):
-        given = ("use_orig_params", "fsdp_version")
+        given = ("use_orig_params", "fsdp_version", "sharding_strategy", "reshard_after_forward")
         made.parts |= {part: call.kwargs[part] for part in given if part in call.kwargs}
     return made
 

@@ -128,11 +128,13 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
         return _set_up(run, receiver, shards, name, call)
     _note_preparation(run, receiver, call)
     sharding = _sharding(run, receiver)
-    if sharding != "fsdp1" or _fsdp_plugin(run, receiver) is not None:
+    is_known = sharding in ("fsdp1", "fsdp2") and not call.open
+    if not is_known:
         escape(run, call)
     meta_device.leave_meta_in_arguments(run, call.values)
     for value in map(run.settle, call.values):
-        lose_optimizer(run, value)
+        if not is_known:
+            lose_optimizer(run, value)
         if isinstance(value, ModuleValue):
             value.framework = sharding
     if call.open or not call.args:
@@ -157,10 +159,22 @@ def _sharding(run: Run, receiver: Unknown) -> str:
     The result is one of the values of `ModuleValue.framework`.
     """
     plugin = _fsdp_plugin(run, receiver)
+    if plugin is not None and _keeps_whole(run, plugin):
+        return ""
     if plugin is not None:
         version = constant(run.settle(plugin.parts.get("fsdp_version") or Unknown()))
         return f"fsdp{version}" if version in (1, 2) else "fsdp"
     return "fsdp1" if shards_by_strategy(run, receiver) else ""
+
+
+def _keeps_whole(run: Run, plugin: Unknown) -> bool:
+    """Whether a plugin has the strategy of FSDP1 that shards nothing."""
+    for name in ("sharding_strategy", "reshard_after_forward"):
+        value = run.settle(plugin.parts.get(name, Unknown()))
+        chosen = value.name if isinstance(value, Symbol) else constant(value)
+        if "NO_SHARD" in str(chosen) or chosen in ("3", 3):
+            return True
+    return False
 
 
 def shards_by_strategy(run: Run, receiver: Unknown) -> bool:
@@ -170,9 +184,7 @@ def shards_by_strategy(run: Run, receiver: Unknown) -> bool:
     if constant(parts.get("devices")) in (1, "1") and "num_nodes" not in parts:
         return False
     if isinstance(strategy, Unknown) and strategy.library.endswith(".FSDPStrategy"):
-        kind = run.settle(strategy.parts.get("sharding_strategy", Unknown()))
-        name = kind.name if isinstance(kind, Symbol) else constant(kind)
-        return "NO_SHARD" not in str(name)
+        return not _keeps_whole(run, strategy)
     return constant(strategy) == "fsdp"
 
 

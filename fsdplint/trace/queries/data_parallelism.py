@@ -39,7 +39,7 @@ def may_share_data(dimension: str) -> bool:
 
 def only_data_parallel(trace: Trace) -> bool:
     """Whether a model is sharded over all ranks, with no other kind of parallelism."""
-    if not trace.shardings():
+    if not trace.shardings() and not any(True for _ in trace.of(Prepared)):
         return False
     if has_one_rank(trace):
         return False
