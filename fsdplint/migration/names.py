@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdplint.source.fsdp_words import FSDP2_PACKAGE, FSDP_PACKAGE
-from fsdplint.syntax.qualified_names import FSDP2
+from fsdplint.syntax.qualified_names import FSDP1_HOMES, FSDP2
 
 # Submodules that may stand between the package and a name.
 SUBMODULES = frozenset(
@@ -91,6 +91,9 @@ def fsdp1_name(full: str) -> str | None:
     if not full.startswith(PREFIX + ".") or f"{full}.".startswith(FSDP2_PACKAGE + "."):
         return None
     parts = full[len(PREFIX) + 1 :].split(".")
+    place = next((n for n, part in enumerate(parts) if not part.islower()), 0)
+    if parts[place] in FSDP1_HOMES and not any(part.startswith("_") for part in parts[:place]):
+        parts = parts[place:]  # also from a module that does not have it
     while len(parts) > 1 and parts[0] in SUBMODULES:
         parts = parts[1:]
     if not parts or parts[0] in FSDP2:

@@ -107,16 +107,50 @@ PUBLIC = {
     ).split(),
 }
 
+# The module of each public name of FSDP1. The module `wrap` has the name of its function.
+FSDP1_HOMES = {
+    name: home
+    for home in ("torch.distributed.fsdp", "torch.distributed.fsdp.wrap")
+    for name in PUBLIC[home]
+    if name not in FSDP2 and name != "wrap"
+} | {"ShardedGradScaler": "torch.distributed.fsdp.sharded_grad_scaler"}
+
 
 @lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
-    """The public name of a dotted name of a library."""
+    """The public name of a dotted name of a library.
+
+    A name of FSDP1 counts wherever the program takes it from the public part of its package.
+    """
     head, _, last = name.rpartition(".")
+    if last in FSDP1_HOMES and _is_public_part(head):
+        return f"{FSDP1_HOMES[last]}.{last}"
     if head in _FSDP2_HOMES and last in FSDP2:
         return f"torch.distributed.fsdp.{last}"
     if head == "torch.autograd" and last in _AUTOGRAD_MODES:
         return f"torch.{last}"
     return f"{PREFIXES[head]}.{last}" if head in PREFIXES else name
+
+
+def _is_public_part(module: str) -> bool:
+    """Whether a name is that of FSDP's package or of a module in it, without a private name."""
+    inside = f"{module}.".startswith("torch.distributed.fsdp.")
+    return inside and module.islower() and "._" not in module
+
+
+# Modules that have the names of others, too.
+_FSDP1_REEXPORTS = (
+    "torch.distributed.fsdp.api",
+    "torch.distributed.fsdp.fully_sharded_data_parallel",
+)
+
+
+def is_misplaced(name: str) -> bool:
+    """Whether a dotted name is one of FSDP1 in a module of its package that does not have it."""
+    head, _, last = name.rpartition(".")
+    if last not in FSDP1_HOMES or not _is_public_part(head):
+        return False
+    return head not in (FSDP1_HOMES[last], *_FSDP1_REEXPORTS)
 
 
 def uses(node: cst.CSTNode, names: Set[str]) -> bool:

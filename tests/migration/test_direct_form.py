@@ -225,6 +225,11 @@ REFUSED = {
         policy = transformer_auto_wrap_policy(transformer_layer_cls={Block})
         model = FSDP(Net(), auto_wrap_policy=policy)
     """,
+    "a policy that is called with the model": """
+        net = Net()
+        policy = transformer_auto_wrap_policy(net, transformer_layer_cls={Block})
+        model = FSDP(net, auto_wrap_policy=policy)
+    """,
     "arguments of DistributedDataParallel": f"""
         model = FSDP(Net(), {POLICY}, device_ids=[local_rank], find_unused_parameters=True)
     """,
@@ -241,7 +246,8 @@ def test_a_call_that_raises_is_read_as_it_is_meant(tmp_path: Path, body: str) ->
         "calls that raise TypeError are read as they are meant"
     ]
     assert "partial" not in text and "DataParallel" not in text
-    assert text.endswith(
+    text = text.replace("net = Net()\n", "model = Net()\n").replace("net.modules", "model.modules")
+    assert text.replace("model = fully_shard(net)", "fully_shard(model)").endswith(
         "model = Net()\n"
         "for module in reversed(list(model.modules())):\n"
         "    if isinstance(module, Block):\n"

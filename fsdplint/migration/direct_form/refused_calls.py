@@ -1,10 +1,12 @@
 """Calls of FSDP1 that raise TypeError, and what their author means.
 
     policy(layers={Block})                       a policy that is called instead of bound
+    policy(model, layers={Block})                also with the module that FSDP gives it
     FSDP(model, device_ids=[rank])               arguments of DistributedDataParallel
     FSDP(model, fsdp_auto_wrap_policy=policy)    names of torch 1.11
 
-The meaning counts only if no other one is possible: a policy that gets arguments by position stays.
+The meaning counts only if no other one is possible: a policy that gets other arguments by position
+stays.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from fsdplint.fixes.syntax import library_name
+from fsdplint.interpreter.values import ModuleValue, Unknown
 from fsdplint.migration.constructor.called_policies import raises_type_error
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import FSDP, PREFIX
@@ -44,16 +47,31 @@ def rewrite_name(inlining: Inlining, node: cst.Name) -> bool:
 
 
 def _bind_policy(inlining: Inlining, node: cst.Call) -> bool:
-    """`policy(layers={Block})` becomes `functools.partial(policy, layers={Block})`."""
-    if not node.args or any(arg.keyword is None for arg in node.args):
+    """`policy(layers={Block})` becomes `functools.partial(policy, layers={Block})`.
+
+    So does `policy(model, layers={Block})`: FSDP gives the module, for each that it asks about.
+    """
+    given = node.args[1:] if _begins_with_module(inlining, node) else node.args
+    if not given or any(arg.keyword is None for arg in given):
         return False
     if not raises_type_error(inlining.migration, node):
         return False
     rewrite, source = inlining.migration.rewrite, inlining.source
     partial = library_name(rewrite, source, "functools.partial", node)
-    inlining.put_call(node, partial, [inlining.text(node.func), *_texts(inlining, node.args)])
+    inlining.put_call(node, partial, [inlining.text(node.func), *_texts(inlining, given)])
     inlining.migration.note(NOTE, source, node)
     return True
+
+
+def _begins_with_module(inlining: Inlining, node: cst.Call) -> bool:
+    """Whether the first argument of a call, by position, is a module as far as it is known."""
+    first = node.args[0] if node.args else None
+    if first is None or first.keyword is not None or first.star:
+        return False
+    values = inlining.migration.values(first.value)
+    return inlining.meanings.is_inert(first.value) and all(
+        isinstance(value, ModuleValue | Unknown) for value in values
+    )
 
 
 def _give_arguments(inlining: Inlining, node: cst.Call) -> bool:

@@ -24,7 +24,9 @@ from fsdplint.migration.state_dicts import (
 from fsdplint.syntax.arguments import is_called
 from fsdplint.syntax.bindings import bindings_of
 from fsdplint.syntax.layout import statement_of
-from fsdplint.syntax.qualified_names import canonical
+from fsdplint.syntax.qualified_names import canonical, is_misplaced
+
+MISPLACED_NOTE = "imports that raise ImportError are read as they are meant"
 
 
 def check_program(state: PassState) -> None:
@@ -85,6 +87,8 @@ def drop_imports(state: PassState) -> None:
     for source in state.migration.sources:
         for item in bindings_of(source).imports():
             if fsdp1_name(canonical(item.full)) is not None:
+                if is_misplaced(item.full):
+                    state.migration.note(MISPLACED_NOTE, source, item.statement)
                 state.migration.rewrite.remove_import_if_unused(source, item.spelling, anyway=True)
 
 
