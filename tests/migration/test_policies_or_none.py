@@ -128,3 +128,24 @@ def test_a_policy_by_size_is_chosen(size: str, tmp_path: Path) -> None:
     text = migrated(tmp_path, body)
     expected = f"partial(shard_large_modules, min_num_params={size or 'int(1e8)'})\n"
     assert expected in text
+
+
+SEVERAL = """\
+def policy_for(kind):
+    if kind == "size":
+        return functools.partial(size_based_auto_wrap_policy, min_num_params=100)
+    elif kind == "all":
+        return always_wrap_policy
+    return None
+
+
+policy = policy_for(os.environ["KIND"])
+model = FSDP(Net(), auto_wrap_policy=policy)
+"""
+
+
+def test_a_function_gives_a_size_all_or_none(tmp_path: Path) -> None:
+    text = migrated(tmp_path, SEVERAL)
+    assert "return functools.partial(shard_large_modules, min_num_params=100)" in text
+    assert "return functools.partial(shard_matching_modules, test=lambda module: not " in text
+    assert "if policy is not None:\n    policy(model)\nfully_shard(model)\n" in text

@@ -127,10 +127,9 @@ class PolicySources:
             site = value.created_at
             if not _is_policy(value):
                 return {}
-            if site is not None:
-                sites[site.node] = site
-                continue
             named = self._mentions(value)
+            if site is not None and not named:
+                named = {site.node: site}
             if not named:
                 return {}
             sites.update(named)
