@@ -63,7 +63,9 @@ def add_launch(plan: Plan, trace: Trace) -> None:
         if _is_literal(epoch):
             plan.add("epoch of a sampler", "", "always the same", epoch)
     for collective in trace.of(Collective):
-        if collective.ranks.partial and not _needs_members_only(collective):
+        if collective.ranks.partial and not (
+            _needs_members_only(collective) or _is_among_shards(trace, collective)
+        ):
             name = f"{collective.api} on {collective.ranks.value}"
             plan.add("collective", name, "yes", collective)
 
@@ -77,6 +79,20 @@ def _needs_members_only(event: Collective) -> bool:
         return False
     tests = [guard.text for guard in event.guards if guard.kind is GuardKind.RANK]
     return event.api == "new_group" or any(_OF_NONE.fullmatch(text) for text in tests)
+
+
+def _is_among_shards(trace: Trace, event: Collective) -> bool:
+    """Whether a collective gathers parameters on all ranks that shard a model.
+
+    The other ranks of the program never come to the sharding either.
+    """
+    ranks = {guard for guard in event.guards if guard.kind is GuardKind.RANK}
+    shardings = list(trace.of(Sharded, Wrapped))
+    return (
+        event.api == "full_tensor"
+        and bool(shardings)
+        and all(ranks <= set(one.guards) for one in shardings)
+    )
 
 
 def _is_literal(event: EpochSet) -> bool:
