@@ -63,6 +63,6 @@ class _Test:
             parts = elements(node)
             found = [self._class_names(one) for one in parts] if parts else [None]
             return None if None in found else [name for one in found for name in one or ()]
-        name = symbol_of(self._source, node) or dotted_name(node)
-        last = name.rpartition(".")[2]
-        return [last] if "." in name or last == self._class_name else None
+        imported = symbol_of(self._source, node)
+        last = (imported or dotted_name(node)).rpartition(".")[2]
+        return [last] if imported or last == self._class_name else None

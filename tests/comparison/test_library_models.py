@@ -77,6 +77,16 @@ def test_units_of_a_class(tmp_path: Path, old: str, new: str, differs: set[str])
 
 
 TEST = "isinstance(module, T5Block)"
+SETTINGS = """\
+from dataclasses import dataclass
+from transformers import HfArgumentParser
+
+@dataclass
+class Settings:
+    layer: type = T5Block
+
+(settings,) = HfArgumentParser(Settings).parse_args_into_dataclasses()
+"""
 OTHERS = f"{TEST}:\n        continue\n    elif isinstance(module, T5LayerFF)"
 
 
@@ -91,13 +101,14 @@ OTHERS = f"{TEST}:\n        continue\n    elif isinstance(module, T5LayerFF)"
         ("T5Block", OTHERS, {"class of units T5Block", "class of units T5LayerFF"}),
         ("T5Block", "isinstance(module, classes)", set()),  # not followed
         ("T5Block", "isinstance(module, (*classes,))", set()),
+        ("settings.layer", "isinstance(module, settings.layer)", set()),
     ],
 )
 def test_tests_of_several_classes(
     tmp_path: Path, classes: str, test: str, differs: set[str]
 ) -> None:
-    before = FSDP1.replace("{T5Block}", f"{{{classes}}}")
-    after = "classes = (T5Block,)\n" + FSDP2.replace(TEST, test)
+    before = SETTINGS + FSDP1.replace("{T5Block}", f"{{{classes}}}")
+    after = SETTINGS + "classes = (T5Block,)\n" + FSDP2.replace(TEST, test)
     assert topics(tmp_path, before, after) == differs
 
 
@@ -115,3 +126,23 @@ def test_two_models_of_a_class(tmp_path: Path) -> None:
     assert topics(tmp_path, clipped, after + clip.format("model")) == set()
     other = topics(tmp_path, clipped, after + clip.format("teacher"))
     assert other == {"parameters that are clipped"}
+
+
+GUARDED = """\
+try:
+    from transformers.models.t5.modeling_t5 import T5Block
+except ImportError:
+    T5Block = None
+
+policy = None
+if T5Block is not None:
+    policy = """
+
+
+def test_a_class_that_a_library_may_lack(tmp_path: Path) -> None:
+    before = FSDP1.replace("policy = ", GUARDED, 1)
+    loop = LOOP.replace("\n", "\n    ").strip().replace(TEST, "policy(module)")
+    policy = f"{GUARDED}lambda module: {TEST}\nif policy is not None:\n    {loop}\n"
+    after = FSDP2.replace(LOOP, "")
+    first, rest = after.split("\n", 1)
+    assert topics(tmp_path, before, f"{first}\n{policy}{rest}") == set()

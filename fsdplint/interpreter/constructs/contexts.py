@@ -13,6 +13,7 @@ from fsdplint.interpreter.assignment import assign
 from fsdplint.interpreter.branch_conditions import Truth, Verdict, decide
 from fsdplint.interpreter.constructs.branches import branch
 from fsdplint.interpreter.context_entry import Stopped, enter, leave
+from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.functions import call_with_yield
 from fsdplint.interpreter.imports import absolute_name, locate_module
@@ -118,6 +119,7 @@ def _with_generator(
 @executes(cst.Try)
 def execute_try(run: Run, node: cst.Try) -> Signal | None:
     optional = _optional_import(run, node)
+    keys: tuple[str, ...] = ()
     if optional is not None:
         text = f"{optional} is installed"
         condition = Condition(text, text, False, text, "truth")
@@ -125,8 +127,9 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
         verdict = decide(run, condition, cst.Name("installed"), prefer)
         if run.project.words.stand_in(node):
             run.decisions.relevant.add(text)
+        keys = verdict.keys
         if verdict.outcome is Truth.FALSE:
-            with run.under_guards(verdict.guards):
+            with run.under_guards(verdict.guards), deciding(run, keys):
                 signal = run.execute_suite(node.handlers[0].body)
                 if node.finalbody is not None:
                     signal = run.execute_suite(node.finalbody.body) or signal
@@ -134,7 +137,8 @@ def execute_try(run: Run, node: cst.Try) -> Signal | None:
     frame = run.frames[-1]
     frame.handlers += bool(node.handlers)
     begin = len(run.trace.events)
-    signal = run.execute_suite(node.body)
+    with deciding(run, keys):
+        signal = run.execute_suite(node.body)
     frame.handlers -= bool(node.handlers)
     caught_errors.note_caught(run, node, begin)
     if signal is not None and signal.kind == "raise":

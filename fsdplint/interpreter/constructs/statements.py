@@ -23,6 +23,7 @@ from fsdplint.interpreter.constructs.operators import (
     note_position,
 )
 from fsdplint.interpreter.copies_of_shards import note_copy_replaced
+from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.frames import Call, Frame
@@ -320,7 +321,8 @@ def execute_import_from(run: Run, node: cst.ImportFrom) -> None:
         return
     for alias in node.names:
         local = alias.evaluated_alias or alias.evaluated_name
-        run.scope.assign(local, import_from(run, base, alias.evaluated_name))
+        value = import_from(run, base, alias.evaluated_name)
+        run.scope.assign(local, assigned_value(run, value))
     note_import(run, node, base, tuple(alias.evaluated_name for alias in node.names))
 
 
