@@ -23,6 +23,7 @@ from fsdplint.migration.constructor.keywords import is_simple
 from fsdplint.migration.context import Migration, nodes
 from fsdplint.migration.facts import Precision
 from fsdplint.migration.names import FSDP, fsdp1_name
+from fsdplint.migration.training import module_loops
 from fsdplint.source.source import Source
 from fsdplint.syntax.arguments import is_constant
 from fsdplint.syntax.bindings import bindings_of
@@ -52,6 +53,8 @@ def rewrite_class_reference(migration: Migration, source: Source, node: cst.CSTN
     migration.account_for(source, node)
     if _of_wrap(migration, source, node):
         migration.forget(source, node)  # the rewrite of the statement leaves the annotation out
+        return
+    if module_loops.rewrite(migration, source, _isinstance_around(source, node)):
         return
     name = migration.need(source, "torch.distributed.fsdp", "FSDPModule", node)
     migration.substitute(source, node, name)
