@@ -17,6 +17,7 @@ from fsdplint.migration.blockers import Blocked
 from fsdplint.migration.blockers.training import GRADIENT_NORM, GRADIENT_PART, PARAMETER_PART
 from fsdplint.migration.constructor.ignored_values import ignored_modules, is_ignored
 from fsdplint.migration.context import Migration, is_fsdp1, nodes
+from fsdplint.migration.training.read_parameters import is_read_from_wrapped
 from fsdplint.source.source import Source
 from fsdplint.syntax.enclosing import ancestors
 from fsdplint.syntax.layout import statement_of
@@ -130,7 +131,9 @@ def _use(
         return None
     outer = isinstance(node, cst.Attribute) and migration.wrapping_of(node.value)
     sure = is_unreached or bool(
-        outer or any(is_fsdp1(module) for value in values for module in value.modules)
+        outer
+        or any(is_fsdp1(module) for value in values for module in value.modules)
+        or is_read_from_wrapped(migration, source, node)
     )
     ids = {module.id for value in values for module in value.modules}
     current: cst.CSTNode = node
