@@ -109,7 +109,7 @@ BLOCKED = {
     ),
     "an argument that a policy does not have": (
         "policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}, "
-        "min_num_params=8)\nmodel = FSDP(Net(), auto_wrap_policy=policy)",
+        "min_num_params=os.cpu_count())\nmodel = FSDP(Net(), auto_wrap_policy=policy)",
         "takes no argument `min_num_params`",
     ),
     "modules that a helper ignores": (

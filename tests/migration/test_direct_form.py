@@ -230,6 +230,15 @@ REFUSED = {
         policy = transformer_auto_wrap_policy(net, transformer_layer_cls={Block})
         model = FSDP(net, auto_wrap_policy=policy)
     """,
+    "a policy with an argument of another one": """
+        policy = functools.partial(
+            transformer_auto_wrap_policy, transformer_layer_cls={Block}, min_num_params=1000
+        )
+        model = FSDP(Net(), auto_wrap_policy=policy)
+    """,
+    "a flag for offloading": f"""
+        model = FSDP(Net(), {POLICY}, cpu_offload=False)
+    """,
     "arguments of DistributedDataParallel": f"""
         model = FSDP(Net(), {POLICY}, device_ids=[local_rank], find_unused_parameters=True)
     """,
@@ -339,3 +348,18 @@ def test_comments_and_other_code_stay(tmp_path: Path) -> None:
     text = migrated(tmp_path, body)
     assert "# the model" in text and "# one for all" in text and "# sharded" in text
     assert "add = functools.partial(torch.add, 1)" in text
+
+
+def test_a_flag_of_the_command_line_for_offloading(tmp_path: Path) -> None:
+    body = f"""
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--cpu-offload", action="store_true")
+        args = parser.parse_args()
+        model = FSDP(Net(), {POLICY}, cpu_offload=args.cpu_offload)
+    """
+    text = migrated(tmp_path, body)
+    assert "offload_policy = CPUOffloadPolicy() if args.cpu_offload else OffloadPolicy()\n" in text
+    other = body.replace('action="store_true"', "type=int")
+    assert plan(tmp_path, other)[0].blockers

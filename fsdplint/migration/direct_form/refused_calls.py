@@ -4,6 +4,8 @@
     policy(model, layers={Block})                also with the module that FSDP gives it
     FSDP(model, device_ids=[rank])               arguments of DistributedDataParallel
     FSDP(model, fsdp_auto_wrap_policy=policy)    names of torch 1.11
+    FSDP(model, cpu_offload=args.offload)        a flag in place of a CPUOffload
+    partial(policy, layers={Block}, size=1000)   arguments that the policy does not have
 
 The meaning counts only if no other one is possible: a policy that gets other arguments by position
 stays.
@@ -18,6 +20,8 @@ import libcst as cst
 from fsdplint.fixes.syntax import library_name
 from fsdplint.interpreter.values import ModuleValue, Unknown
 from fsdplint.migration.constructor.called_policies import raises_type_error
+from fsdplint.migration.constructor.policy_kinds import GIVEN, POLICY_PARAMETERS
+from fsdplint.migration.direct_form.flags import is_flag
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import FSDP, PREFIX
 
@@ -33,7 +37,11 @@ NOTE = "calls that raise TypeError are read as they are meant"
 
 def rewrite_call(inlining: Inlining, node: cst.Call) -> bool:
     """Write a call of FSDP1 that raises TypeError as it is meant; whether it is one."""
-    return _bind_policy(inlining, node) or _give_arguments(inlining, node)
+    return (
+        _bind_policy(inlining, node)
+        or _leave_out_unknown(inlining, node)
+        or _give_arguments(inlining, node)
+    )
 
 
 def rewrite_name(inlining: Inlining, node: cst.Name) -> bool:
@@ -63,6 +71,27 @@ def _bind_policy(inlining: Inlining, node: cst.Call) -> bool:
     return True
 
 
+def _leave_out_unknown(inlining: Inlining, node: cst.Call) -> bool:
+    """Leave the arguments out of `functools.partial(policy, ...)` that the policy does not have."""
+    migration = inlining.migration
+    if migration.symbol(node.func) != "functools.partial" or not node.args:
+        return False
+    first, *given = node.args
+    known = POLICY_PARAMETERS.get(migration.fsdp1(first.value))
+    if known is None or any(arg.keyword is None for arg in given):
+        return False
+    wrong = [arg for arg in given if _name(arg) not in known]
+    if not wrong or not all(inlining.meanings.is_inert(arg.value) for arg in wrong):
+        return False
+    kept = [arg for arg in given if arg not in wrong]
+    if not any(_name(arg) in known[len(GIVEN) :] for arg in kept):
+        return False
+    texts = [inlining.text(first.value), *_texts(inlining, kept)]
+    inlining.put_call(node, inlining.text(node.func), texts)
+    migration.note(NOTE, inlining.source, node)
+    return True
+
+
 def _begins_with_module(inlining: Inlining, node: cst.Call) -> bool:
     """Whether the first argument of a call, by position, is a module as far as it is known."""
     first = node.args[0] if node.args else None
@@ -75,16 +104,25 @@ def _begins_with_module(inlining: Inlining, node: cst.Call) -> bool:
 
 
 def _give_arguments(inlining: Inlining, node: cst.Call) -> bool:
-    """Leave out the arguments of DistributedDataParallel, and use the present names of others."""
+    """Leave out the arguments of DistributedDataParallel, use the present names of others, and
+    make a CPUOffload of a flag."""
     if inlining.migration.fsdp1(node.func) != FSDP:
         return False
     named = {arg.keyword.value: arg for arg in node.args if arg.keyword is not None}
     wrong = set(named) & {*OF_DDP, *RENAMED}
+    flag = named.get("cpu_offload")
+    if flag is not None and is_flag(inlining.migration, flag.value):
+        wrong.add("cpu_offload")
     if not wrong or set(named) & {RENAMED[name] for name in wrong & set(RENAMED)}:
         return False
     if not all(inlining.meanings.is_inert(named[name].value) for name in wrong & OF_DDP):
         return False
-    given = _texts(inlining, [arg for arg in node.args if _name(arg) not in OF_DDP])
+    left_out = {*OF_DDP, "cpu_offload"} if "cpu_offload" in wrong else OF_DDP
+    given = _texts(inlining, [arg for arg in node.args if _name(arg) not in left_out])
+    if flag is not None and "cpu_offload" in wrong:
+        need = inlining.migration.need
+        offload = need(inlining.source, "torch.distributed.fsdp", "CPUOffload", node)
+        given.append(f"cpu_offload={offload}(offload_params={inlining.text(flag.value)})")
     device = _only_element(named.get("device_ids"))
     if device is not None and "device_id" not in named:
         given.append(f"device_id={inlining.text(device)}")
