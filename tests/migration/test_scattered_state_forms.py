@@ -135,6 +135,39 @@ FORMS = {
             torch.save(state, "state.pt")
         """,
     ),
+    "a function that only one rank calls in one of its calls": (
+        """
+        def save(model, optimizer, rank):
+            weights = model.state_dict()
+            if rank == 0:
+                state = {"model": weights, "optimizer": optimizer.state_dict()}
+                torch.save(state, "state.pt")
+
+
+        model = FSDP(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        save(model, optimizer, dist.get_rank())
+        if dist.get_rank() == 0:
+            save(model, optimizer, dist.get_rank())
+        """,
+        """
+        def save(model, optimizer, rank):
+            weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+            optimizer_state = get_optimizer_state_dict(
+                model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+            )
+            if rank == 0:
+                state = {"model": weights, "optimizer": optimizer_state}
+                torch.save(state, "state.pt")
+
+
+        model = fully_shard(Net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        save(model, optimizer, dist.get_rank())
+        if dist.get_rank() == 0:
+            save(model, optimizer, dist.get_rank())
+        """,
+    ),
     "one rank's part of the optimizer's state": (
         """
         model = FSDP(Net())

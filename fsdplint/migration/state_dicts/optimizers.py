@@ -6,7 +6,7 @@ FSDP2's sharded state works the same way and the code stays. If the program save
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -66,7 +66,7 @@ def rewrite_take(migration: Migration, states: States, node: cst.Call) -> None:
         return
     place = _place(migration, states.source, node) if partial else None
     if partial and place is None:
-        if not _waits_now(migration, states.source, node):
+        if not _waits_now(migration, states.source, node, _events(migration, node)):
             raise Blocked(states.source, node, ONE_RANKS_STATE())
         detail = (
             "Call this code on all ranks: FSDP1 gathers the model's state with all of them, too."
@@ -115,13 +115,17 @@ def _events(migration: Migration, node: cst.Call) -> Iterator[StateTaken | State
                 yield event
 
 
-def _waits_now(migration: Migration, source: Source, node: cst.Call) -> bool:
+def _waits_now(
+    migration: Migration, source: Source, node: cst.Call, events: Iterable[StateTaken | StateLoaded]
+) -> bool:
     """Whether the ranks that take a state wait for the others already, which never come.
 
     The same function takes the model's whole state on these ranks only, wherever it takes this one.
+
+    events: those of the call that count.
     """
     function = function_around(source, node)
-    own = {id(event) for event in _events(migration, node)}
+    own = {id(event) for event in events}
     for trace in migration.program.traces:
         taken = list(trace.of(StateTaken))
         gathers = [
@@ -140,14 +144,21 @@ def _waits_now(migration: Migration, source: Source, node: cst.Call) -> bool:
 
 
 def _place(migration: Migration, source: Source, node: cst.Call) -> GuardedStatement | None:
-    """The place of a call under the only test of the rank, if the call can move out of it."""
-    guards = {
-        guard.site.node: guard
-        for event in _events(migration, node)
-        for guard in event.guards
-        if guard.kind is GuardKind.RANK and isinstance(guard.site, NodeSite)
-    }
-    if len(guards) != 1:
+    """The place of a call under the only test of the rank in its function, if the call can move out
+    of it. Where only some ranks call the function, they have to wait for the others already."""
+    function = function_around(source, node)
+    guards: dict[cst.CSTNode, Guard] = {}
+    of_some_calls = []
+    for event in _events(migration, node):
+        for guard in event.guards:
+            if guard.kind is not GuardKind.RANK or not isinstance(guard.site, NodeSite):
+                continue
+            here = guard.site.source is source
+            if here and function in ancestors(source, guard.site.node):
+                guards[guard.site.node] = guard
+            else:
+                of_some_calls.append(event)
+    if len(guards) != 1 or not _waits_now(migration, source, node, of_some_calls):
         return None
     place = guarded_statement(source, node, next(iter(guards.values())), migration.program)
     return place if place is not None and may_overtake(source, node, place) else None
