@@ -24,7 +24,6 @@ RANK_NAMES = {
     "local_process_index": "local",
 }
 # Names of flags and functions that are true on rank 0 alone.
-LOCAL_MAIN_NAMES = frozenset({"is_local_main_process", "is_local_process_zero"})
 MAIN_NAMES = {
     "is_main_process",
     "is_main",
@@ -39,6 +38,8 @@ MAIN_NAMES = {
     "main_process",
     "master_process",
 }
+# Those that are true on one rank of each machine.
+LOCAL_MAIN_NAMES = {"is_local_main_process", "is_local_process_zero"}
 # Next to one of these words, "rank" is the rank of a matrix.
 OTHER_RANKS = re.compile(r"lora|adapter|peft|svd|low_?rank|tucker", re.IGNORECASE)
 WORLD_SIZE_NAMES = {"world_size", "WORLD_SIZE"}

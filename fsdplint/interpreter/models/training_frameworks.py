@@ -121,7 +121,8 @@ def prepare(run: Run, receiver: Unknown, name: str, call: Call) -> Value:
     """Returns its arguments in their order.
 
     What happens to them depends on settings: a model may be sharded, and an optimizer may get the
-    parameters of the sharded model. Only of Fabric's strategies for FSDP1 and FSDP2 all is known.
+    parameters of the sharded model. All is known of Fabric's strategies for FSDP1 and FSDP2, and of
+    a plugin of Accelerate with a certain version.
     """
     shards = sharding_function(run, receiver)
     if shards is not None and not call.open and call.values:
