@@ -45,6 +45,7 @@ from fsdplint.interpreter.values import (
     Symbol,
     Unknown,
     Value,
+    constant,
     is_none,
 )
 from fsdplint.trace import Layout
@@ -165,11 +166,11 @@ def _either(one: Value, two: Value, local: RankLocal | None) -> Unknown:
 
 def _local_beside(one: Value, two: Value) -> RankLocal | None:
     """What makes a value different on each rank that stands beside a constant."""
-    for constant, other in ((one, two), (two, one)):
-        if isinstance(constant, Const) and isinstance(other, Unknown | TensorValue):
+    for known, other in ((one, two), (two, one)):
+        if isinstance(known, Const) and isinstance(other, Unknown | TensorValue):
             local = other.rank_local
             if local is not None and not local.agreed:
-                return RankLocal(local.source, immutable=local.immutable)
+                return RankLocal(local.source, immutable=local.immutable, number=local.number)
     return None
 
 
@@ -247,7 +248,7 @@ def _join_by_turn(one: Value, two: Value) -> Value:
         by_rank=by_rank,
         library=library_of(one, two) or library_of(two, one),
         argument=derives_from_argument(one) or derives_from_argument(two),
-        rank_local=_local_of_both(one, two),
+        rank_local=_local_of_both(one, two) or _local_of_sum(one, two),
         distinct=is_distinct(one) and is_distinct(two),
     )
     found.dimensionless = is_one(one) and is_one(two)
@@ -270,6 +271,13 @@ def library_of(one: Value, other: Value) -> str:
         return one.library
     library = other.library if isinstance(other, Unknown) else ""
     return library if not library or may_be_random(library) else one.library
+
+
+def _local_of_sum(start: Value, later: Value) -> RankLocal | None:
+    """What makes a number different on each rank that is 0 before the turns add to it."""
+    number = constant(start)
+    is_zero = isinstance(number, int | float) and not isinstance(number, bool) and number == 0
+    return _local_beside(start, later) if is_zero else None
 
 
 def _local_of_both(one: Value, two: Value) -> RankLocal | None:

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from programs import program
+from programs import findings, program
 
 from fsdplint.trace import OptimizerStepped
 from fsdplint.trace.queries.own_data import own_data_tests
@@ -112,3 +112,20 @@ def test_the_parts_of_the_model_are_not_known(tmp_path: Path) -> None:
     assert guards_of_steps(tmp_path, body, f"import transformers\n{head}") == [test]
     escapes = f"import transformers, elsewhere\n{head}elsewhere.prepare(model)\n"
     assert guards_of_steps(tmp_path, body, escapes) == []
+
+
+SUMS = {
+    "norm().item() ** 2": "if p.grad is not None:\n        total += p.grad.norm().item() ** 2",
+    "data.norm(2).item()": "if p.grad is None:\n        continue\n    total += p.grad.data.norm(2).item()",
+}
+
+
+@pytest.mark.parametrize("turn", SUMS.values(), ids=SUMS)
+def test_a_sum_of_numbers_over_the_gradients_that_there_are(tmp_path: Path, turn: str) -> None:
+    found = program(
+        tmp_path,
+        "model = FSDP(Net(), use_orig_params=True)\nmodel(x).mean().backward()\ntotal = 0.0\n"
+        f"for p in model.parameters():\n    {turn}\ncoefficient = 1.0 / (total**0.5 + 1e-6)\n"
+        "if coefficient < 1:\n    for p in model.parameters():\n        p.grad.mul_(coefficient)\n",
+    )
+    assert len(findings(found, "FSDP405")) == 1
