@@ -74,10 +74,13 @@ SAVE = "dcp.save({'m': model.state_dict()}, checkpoint_id=folder)\n"
         "folder = os.path.join(tempfile.mkdtemp(), 'last')",
         "folder = 'c/{}'.format(secrets.token_hex(4))",
         "folder = os.path.join('c', str(os.getpid()), 'last')",
+        "folder = os.environ.get('RUN', f'run-{os.getpid()}')",
+        "folder = os.path.join('c', os.getenv('RUN', uuid.uuid4().hex))",
+        "folder = 'c/' + os.environ.get('RUN', time.strftime('%H%M%S'))",
     ],
 )
 def test_a_name_of_the_process_is_the_ranks_own(tmp_path: Path, name: str) -> None:
-    code = f"import pathlib, secrets, tempfile, uuid\n{name}\n{SAVE}"
+    code = f"import pathlib, secrets, tempfile, time, uuid\n{name}\n{SAVE}"
     assert findings(program(tmp_path, CHECKPOINT + code), "FSDP311")
 
 
@@ -90,10 +93,16 @@ def test_a_name_of_the_process_is_the_ranks_own(tmp_path: Path, name: str) -> No
         "log = f'log-{os.getpid()}'\nfolder = 'c'",
         "folder = tempfile.gettempdir()",
         "folder = os.environ.get('RUN') or 'c'",
+        "folder = os.environ.get('RUN', args.folder)",
+        "folder = os.environ.get('TORCHELASTIC_RUN_ID', f'run-{os.getpid()}')",
+        "folder = os.environ.get('SLURM_JOB_ID', f'run-{os.getpid()}')",
+        "folder = os.environ.get('RUN', f'run-{args.name}')",
     ],
 )
 def test_a_name_that_all_ranks_share_is_not(tmp_path: Path, name: str) -> None:
-    code = f"import tempfile\n{name}\n{SAVE}"
+    code = (
+        f"import argparse, tempfile\nargs = argparse.ArgumentParser().parse_args()\n{name}\n{SAVE}"
+    )
     assert not findings(program(tmp_path, CHECKPOINT + code), "FSDP311")
 
 

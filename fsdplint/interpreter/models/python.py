@@ -20,6 +20,7 @@ from fsdplint.interpreter.models import tensors
 from fsdplint.interpreter.models.module_paths import joined
 from fsdplint.interpreter.models.named_in_settings import module_of_setting
 from fsdplint.interpreter.models.registry import function, method
+from fsdplint.interpreter.rank_local import derive_rank_local
 from fsdplint.interpreter.ranks import environment
 from fsdplint.interpreter.records import MADE_FIELD
 from fsdplint.interpreter.run import Run
@@ -260,11 +261,25 @@ def import_function(run: Run, name: str, call: Call) -> Value:
     return import_module(run, wanted if whole else wanted.partition(".")[0])
 
 
+# Variables that `torchrun`, MPI or the scheduler of a cluster sets, so that no default is taken.
+_OF_LAUNCHERS = (
+    "AIP_", "GROUP_", "JOB_", "LOCAL_", "LSB_", "MASTER_", "OMPI_", "PBS_", "PMI_", "ROLE_",
+    "SLURM_", "TORCHELASTIC_",
+)  # fmt: skip
+
+
 @function("os.getenv", "os.environ.get", "os.environ.setdefault")
 def getenv(run: Run, name: str, call: Call) -> Value:
     value, default = environment(call.arg(0, "key") or Unknown()), call.arg(1, "default")
     if isinstance(value, Unknown) and isinstance(default, Const):
         run.environment_defaults[value.origin] = default
+    key = constant(call.arg(0, "key"))
+    set_by_launcher = isinstance(key, str) and key.startswith(_OF_LAUNCHERS)
+    if isinstance(value, Unknown) and isinstance(default, Unknown) and not set_by_launcher:
+        local = derive_rank_local(default)
+        if local is not None:  # where the variable is not set, each rank has its own value
+            return Unknown(varying=True, by_process=default.by_process, rank_local=local)
+        return default if default.by_process else value
     return value
 
 
