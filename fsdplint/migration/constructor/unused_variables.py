@@ -135,7 +135,7 @@ def is_query(migration: Migration, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Attribute):
         return is_query(migration, node.value)
     if isinstance(node, cst.Call):
-        name = migration.symbol(node.func)
+        name = migration.symbol(node.func).removeprefix("builtins.")
         if not name and isinstance(node.func, cst.Name | cst.Attribute):
             last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
             name = last.value
