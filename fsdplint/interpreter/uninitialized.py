@@ -7,6 +7,8 @@ does not.
 from __future__ import annotations
 
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.library_classes import only_reads
+from fsdplint.interpreter.local_libraries import works_within_process
 from fsdplint.interpreter.module_tree import sharding_inside
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.signals import is_in_try
@@ -100,6 +102,8 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
         return True
     if isinstance(function, Unknown) and function.part_of is not None:
         return _is_reading(function.origin.rpartition(".")[2])  # a method that is not followed
+    if isinstance(function, Unknown) and _may_hold_model(run, function):
+        return False
     if isinstance(function, Method):
         receiver = run.settle(function.receiver)
         if isinstance(receiver, OptimizerValue | ModuleValue) and function.name == LOADING_METHOD:
@@ -111,6 +115,14 @@ def _reads_only(run: Run, function: Value, call: Call) -> bool:
                 return all(isinstance(run.settle(value), Function) for value in call.values)
             return _is_reading(function.name)
     return not any(_concerns(run, value) for value in call.values)
+
+
+def _may_hold_model(run: Run, method: Unknown) -> bool:
+    """Whether a method may be that of an object that got the model before."""
+    if method.owner is None or only_reads(method.library) or works_within_process(method.library):
+        return False
+    family = {one for part in run.uninitialized for one in run.trace.family(part)}
+    return any(one.module in family for one in run.trace.of(Escaped))
 
 
 def _is_reading(name: str) -> bool:

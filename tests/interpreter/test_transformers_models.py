@@ -123,3 +123,9 @@ def test_the_state_without_the_wrapper(tmp_path: Path, state: str, number: int) 
         f"state = {state}.state_dict()\nif dist.get_rank() == 0:\n    torch.save(state, 'x.pt')\n"
     )
     assert len(findings(program(tmp_path, code), "FSDP301")) == number
+
+
+def test_an_object_that_got_the_model_may_load_its_weights(tmp_path: Path) -> None:
+    made = "import zoo\nkeeper = zoo.Checkpointer(model)\nfully_shard(model)\n"
+    code = ON_META.replace("fully_shard(model)\n", made)
+    assert not findings(program(tmp_path, code.format("keeper.load('x')\n")), "FSDP134")
