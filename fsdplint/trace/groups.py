@@ -138,13 +138,14 @@ class Groups:
     def _has_unknown_parameters(self, module: str, before: Event | None) -> bool:
         """Whether a group has parameters of parts that are not known.
 
-        It has those of all parts where no part is sharded, and where the parts that are sharded are
-        the blocks of a model of Transformers, which has an embedding beside them.
+        The module is sharded itself. It has those of all parts where no part is sharded, and where
+        the parts that are sharded are the blocks of a model of Transformers, which has an embedding
+        beside them.
         """
         info = self.trace.modules[module]
-        if info.children_known or info.own_parameters is False:
-            return False
         sharded = self.trace.shardings(before)
+        if info.children_known or info.own_parameters is False or module not in sharded:
+            return False
         below = [one for one in self.trace.submodules(module) if one != module and one in sharded]
         if (info.qualified_class or "").startswith("transformers."):
             return all(self.trace.modules[one].block for one in below)
