@@ -97,7 +97,7 @@ def sharding_of_state(run: Run, module: ModuleValue) -> Sharding | None:
     In a forward the unit may be gathered, so that only the parts count.
     """
     inside = sharding_inside(run, module)
-    if inside is None and not run.calling and Groups(run.trace).owner(module.id) is not None:
+    if inside is None and not run.calling and Groups(run.trace).shards_parameters(module.id):
         return Sharding.FSDP2
     return inside
 

@@ -15,6 +15,7 @@ from fsdplint.trace import (
     Event,
     Gathered,
     MethodRegistered,
+    ModuleAttached,
     ModuleBuilt,
     Sharded,
     Sharding,
@@ -97,6 +98,27 @@ class Groups:
             if candidate in sharded:
                 return candidate if sharded[candidate] is Sharding.FSDP2 else None
         return None
+
+    def shards_parameters(self, module: str, before: Event | None = None) -> bool:
+        """Whether the group of a module, or of one around it, certainly shards its parameters.
+
+        A sharding leaves out those that it ignores, and those of modules that come later.
+        """
+        owner = self.owner(module, before)
+        if owner is None or self.without_parameters(module, before):
+            return False
+        path = {module, *self.ancestors(module)}
+        family = path | set(self.trace.submodules(module))
+        last = self.trace.events[-1] if before is None else before
+        for shard in self.shards(owner):
+            if "**" in shard.options or family & set(shard.ignored):
+                return False
+            if not shard.ignored and any(name.startswith("ignored_") for name in shard.options):
+                return False
+            added = self.trace.after(shard, ModuleAttached)
+            if any(path & set(event.new) for event in added if event.index <= last.index):
+                return False
+        return True
 
     def members(self, module: str, before: Event | None = None) -> list[str]:
         """The module and its submodules that belong to no nested group."""

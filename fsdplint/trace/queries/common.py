@@ -49,8 +49,13 @@ def sharded_by_fsdp2(trace: Trace, module: str, before: Event) -> bool:
     """Whether `fully_shard` shards the module, a part of it, or the unit that it belongs to."""
     if only_fsdp2(trace, module, before):
         return True
-    owner = Groups(trace).owner(module, before)
-    return owner is not None and only_fsdp2(trace, owner, before)
+    groups = Groups(trace)
+    owner = groups.owner(module, before)
+    return (
+        owner is not None
+        and groups.shards_parameters(module, before)
+        and only_fsdp2(trace, owner, before)
+    )
 
 
 def sharded_here(trace: Trace, module: str, before: Event) -> list[tuple[Event, str]]:
