@@ -28,6 +28,10 @@ SEEDED = [
     "np.random.seed(0)\nif np.random.rand() < 0.5:\n    model(x)\n",
     "draws = random.Random(0)\nif draws.random() < 0.5:\n    model(x)\n",
     "import transformers\ntransformers.set_seed(0)\nif random.random() < 0.5:\n    model(x)\n",
+    "state = torch.load('state.pt')\nrandom.setstate(state)\n"
+    "if random.random() < 0.5:\n    model(x)\n",
+    "state = torch.load('state.pt')\nnp.random.set_state(state)\n"
+    "if np.random.rand() < 0.5:\n    model(x)\n",
     "import zoo\nzoo.begin()\nif random.random() < 0.5:\n    model(x)\n",
     "import transformers\ntransformers.Trainer(model)\nif random.random() < 0.5:\n    model(x)\n",
     "if torch.rand(1) < 0.5:\n    model(x)\n",  # torch has the same seed in each process

@@ -96,9 +96,9 @@ def seed_out_of_sight(run: Run, name: str, call: Call) -> Value:
     return Unknown()
 
 
-@function("numpy.random.seed", "random.seed")
+@function("numpy.random.seed", "numpy.random.set_state", "random.seed", "random.setstate")
 def seed_library(run: Run, name: str, call: Call) -> Value:
-    """The generator of NumPy or Python itself has another seed now."""
+    """The generator of NumPy or Python itself has another seed, or another state, now."""
     note_seed(run, next(iter(call.values), None))
     library = name.rpartition(".")[0]
     run.own_seeds.discard(library)
