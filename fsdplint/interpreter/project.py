@@ -106,6 +106,7 @@ class Project(ModuleFiles):
         self.relevant: Set[str] = frozenset()
         self.numbering = Numbering()
         self.texts: dict[cst.CSTNode, str] = {}  # caches for all runs, by node
+        self.bound: dict[cst.CSTNode, frozenset[str]] = {}  # the names that code assigns
         self.literals: dict[cst.CSTNode, Const] = {}
         self.joined_texts: dict[cst.CSTNode, str | bytes | None] = {}  # None: not all is constant
         self.generators: dict[cst.CSTNode, bool] = {}

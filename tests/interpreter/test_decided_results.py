@@ -105,6 +105,39 @@ state = State(None)
 if not state.scaler:
     model.load_state_dict(torch.load("a"))
 """,
+    "a constant that a skipped branch replaces": """
+if args.weights and args.resumed:
+    raise ValueError("both")
+found = None
+if args.weights:
+    found = "a"
+if found is not None:
+    model.load_state_dict(torch.load(found))
+""",
+    "a constant that the function around it keeps": """
+found = None
+def choose():
+    global found
+    if args.weights and args.resumed:
+        raise ValueError("both")
+    if args.weights:
+        found = "a"
+choose()
+if found is not None:
+    model.load_state_dict(torch.load(found))
+""",
+    "an attribute that a skipped branch replaces": """
+class State:
+    def __init__(self):
+        if args.weights and args.resumed:
+            raise ValueError("both")
+        self.found = None
+        if args.weights:
+            self.found = "a"
+state = State()
+if state.found is not None:
+    model.load_state_dict(torch.load(state.found))
+""",
     "an attribute": """
 class State:
     pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.dispatch import executes
 from fsdplint.interpreter.forks import Fork
 from fsdplint.interpreter.frames import TURN, GuardEntry
+from fsdplint.interpreter.kept_constants import note_kept
 from fsdplint.interpreter.merging import (
     join_by_data,
     join_by_rank,
@@ -75,11 +76,17 @@ def execute_fork(
 ) -> Signal | None:
     """Execute one or both sides of a test with a verdict, and note what the search can try."""
     fork.note(run, verdict)
+    skipped: Sequence[cst.CSTNode] = ()
     if verdict.guards and verdict.outcome in {Truth.TRUE, Truth.FALSE}:
-        for skipped in fork.rest if verdict.outcome is Truth.TRUE else [fork.body]:
-            doubt_own_data(run, skipped)
+        skipped = fork.rest if verdict.outcome is Truth.TRUE else [fork.body]
+    for code in skipped:
+        doubt_own_data(run, code)
     with deciding(run, verdict.keys):
-        return branch(run, fork.test, verdict, then, orelse, fork.ends, fork.other_ends)
+        signal = branch(run, fork.test, verdict, then, orelse, fork.ends, fork.other_ends)
+    if signal is None and not fork.leaves:
+        for code in skipped:
+            note_kept(run, code, verdict.keys)
+    return signal
 
 
 def _note_leaving(run: Run, *sides: tuple[Signal | None, list[tuple[Guard, str]]]) -> None:
