@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 import libcst as cst
 
-from fsdplint.interpreter.values import ModuleValue, OptimizerValue
+from fsdplint.interpreter.values import Bound, Function, ModuleValue, OptimizerValue
 from fsdplint.migration.context import Migration
+from fsdplint.syntax.layout import descend
+
+_BUILTINS = ("print", "len", "str", "int", "dict", "list", "isinstance", "min", "max", "range")
+_LOGGING = ("debug", "info", "warning", "error")
 
 
 def takes_no_state(migration: Migration, node: cst.Call) -> bool:
     """Whether a call certainly takes no state of a model that is not an argument of it."""
+    return _takes_none(migration, node, set())
+
+
+def _takes_none(migration: Migration, node: cst.Call, entered: set[cst.CSTNode]) -> bool:
     name = migration.symbol(node.func)
     if name.startswith(("torch.save", "torch.load", "torch.distributed.", "os.", "time.")):
         return True
-    if isinstance(node.func, cst.Name):
-        return node.func.value in ("print", "len", "str", "int", "dict", "list")
-    if not isinstance(node.func, cst.Attribute):
-        return False
-    method = node.func.attr.value
-    if method in ("state_dict", "load_state_dict"):
-        return is_no_model(migration, node.func.value)
-    return method in ("join", "info", "format", "items", "keys")
+    if isinstance(node.func, cst.Name) and node.func.value in _BUILTINS:
+        return True
+    if isinstance(node.func, cst.Attribute):
+        method = node.func.attr.value
+        if method in ("state_dict", "load_state_dict"):
+            return is_no_model(migration, node.func.value)
+        if method in _LOGGING or any(hasattr(kind, method) for kind in (str, dict, list, PurePath)):
+            return True
+    return _runs_no_state_code(migration, node, entered)
+
+
+def _runs_no_state_code(migration: Migration, node: cst.Call, entered: set[cst.CSTNode]) -> bool:
+    """Whether all functions that a call may run are in these files, and take no state."""
+    values = migration.values(node.func)
+    found = [value.function if isinstance(value, Bound) else value for value in values]
+    return bool(found) and all(
+        isinstance(one, Function)
+        and one.site.source in migration.sources
+        and set(one.decorators) <= {"staticmethod", "classmethod"}
+        and _is_without_state(migration, one, entered)
+        for one in found
+    )
+
+
+def _is_without_state(migration: Migration, function: Function, entered: set[cst.CSTNode]) -> bool:
+    if function.node in entered:
+        return True
+    entered.add(function.node)
+    for part in descend(function.node.body):
+        if isinstance(part, cst.Call) and not _takes_none(migration, part, entered):
+            if not isinstance(function.site.source.parent(part), cst.Raise):
+                return False
+        if isinstance(part, cst.Name | cst.Attribute) and migration.wrapping_of(part):
+            return False
+    return True
 
 
 def saves_no_model(migration: Migration, node: cst.Call) -> bool:
