@@ -30,6 +30,7 @@ blocked is planned once more for the direct form of its files (`planner.make_pla
     subclasses      classes that derive from FSDP1's
     defaults        what FSDP1 takes where an argument is left out
     contexts        contexts in variables and on an `ExitStack`
+    chosen_contexts  contexts that a test chooses
     type_blocks     a type of states that is set and then set back
     attributes      attributes of classes and of settings objects
     constants       flags and strings that settings hold

@@ -22,6 +22,7 @@ from fsdplint.migration.direct_form import (
     attributes,
     calls,
     chosen_calls,
+    chosen_contexts,
     chosen_types,
     class_calls,
     class_names,
@@ -66,7 +67,11 @@ def _rewrite_if(inlining: Inlining, node: cst.If) -> bool:
 
 
 def _rewrite_with(inlining: Inlining, node: cst.With) -> bool:
-    return contexts.rewrite_with(inlining, node) or chosen_types.rewrite_with(inlining, node)
+    return (
+        contexts.rewrite_with(inlining, node)
+        or chosen_types.rewrite_with(inlining, node)
+        or chosen_contexts.rewrite_with(inlining, node)
+    )
 
 
 FORMS: dict[type[cst.CSTNode], Callable[..., bool]] = {
