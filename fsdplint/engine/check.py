@@ -261,9 +261,18 @@ def _is_run(trace: Trace) -> bool:
 
 def _shows(trace: Trace, finding: Finding, rule: Rule) -> bool:
     """Whether a trace shows a finding, too, or does not reach the object of the finding."""
-    if not rule.concerns(trace, finding):
+    if _fails_before(trace, finding) or not rule.concerns(trace, finding):
         return True
     return any(other.site == finding.site for other in _ask(rule, rule.check, trace))
+
+
+def _fails_before(trace: Trace, finding: Finding) -> bool:
+    """Whether the program ends with an error before it comes to the object of a finding."""
+    if trace.fails_at is None or not finding.events:
+        return False
+    about = finding.events[0]
+    same = [event for event in trace.of(type(about)) if event.site == about.site]
+    return bool(same) and same[0].index >= trace.fails_at
 
 
 def check_recorded(trace: Trace, rules: Sequence[Rule]) -> list[Finding]:

@@ -125,6 +125,7 @@ def set_fields(run: Run, instance: Instance, klass: Class, call: Call) -> None:
             if default is None or isinstance(default, Const | Unknown):
                 if default is not None:
                     run.setting_defaults[origin] = default
+                run.setting_fields.add(origin)
                 default = rank_default(name, origin, default) or _setting(
                     klass, name, default, open_call=call.open
                 )

@@ -41,6 +41,7 @@ _LIBRARIES = {
     "os", "json", "pathlib", "builtins", "argparse", "csv", "pickle", "glob", "math", "re",
     "typing", "dataclasses", "collections", "functools", "itertools", "operator", "copy", "abc",
     "io", "gzip", "string", "struct", "bisect", "logging", "warnings", "enum",
+    "yaml", "omegaconf", "tomllib", "tomli",
 }  # fmt: skip
 _BY_RANK = re.compile(
     r"rank|world|\bdist\b|distributed|shard|worker|partition|environ|getenv|getpid|replica|host"
@@ -110,6 +111,8 @@ class _Invariance:
             return False
         if "parse_args()" in value.origin:
             return True
+        if value.origin in self._run.setting_fields:
+            return not _BY_RANK.search(value.origin)
         if not _is_invariant_library(value.library):
             return False
         if may_be_random(value.library):

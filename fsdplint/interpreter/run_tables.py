@@ -183,6 +183,7 @@ class ArgumentTables:
         self.argument_texts: dict[str, str | None] = {}  # the defaults
         self.argument_defaults: dict[str, tuple[object, ...]] = {}  # () for an unknown one
         self.setting_defaults: dict[str, Value] = {}  # of fields of dataclasses, by their origin
+        self.setting_fields: set[str] = set()  # the origins of such fields that a user may set
         self.environment_defaults: dict[str, Const] = {}  # of `os.environ.get()`, by the origin
         self.argument_values: dict[str, list[Value]] = {}  # objects among the parsed arguments
         self.argument_flags: dict[str, bool] = {}  # whether an argument can only be True or False

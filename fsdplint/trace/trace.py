@@ -46,7 +46,8 @@ class Trace:
         for the run; its `tests` are the tests that they come from. Its `sharding_keys` are those of
         the decisions because of which it shards what it shards, with these options. Its
         `untried_tests` are the nodes of tests with only one outcome in all runs of a program of
-        which not all configurations were tried.
+        which not all configurations were tried. Its `fails_at` is the number of events before an
+        error that certainly ends the program, if the interpreter went on after it.
         """
         self.producer = producer
         self.complete = complete
@@ -59,6 +60,7 @@ class Trace:
         self.tests: dict[str, DecidedTest] = {}
         self.sharding_keys: Set[str] = frozenset()
         self.untried_tests: Set[Any] = frozenset()
+        self.fails_at: int | None = None
         self.target: Target | None = None
         self.entry: str | None = None
         self._sealed = False

@@ -21,6 +21,9 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, WeightedRandomSampler
 from torch.utils.data import RandomSampler, SequentialSampler
+from dataclasses import dataclass, field
+from omegaconf import OmegaConf
+from transformers import HfArgumentParser
 from weights import weights
 
 dist.init_process_group("gloo"{group})
@@ -49,6 +52,21 @@ class Settings:
         self.first = first
 
 
+@dataclass
+class Options:
+    path: str
+    length: int = field(default=16)
+
+
+@dataclass
+class OwnOptions:
+    partition: int = 0
+
+
+options, own_options = HfArgumentParser((Options, OwnOptions)).parse_args_into_dataclasses()
+(moved_options,) = HfArgumentParser((Options,)).parse_args_into_dataclasses()
+moved_options.length = OFFSET
+loaded = OmegaConf.load("settings.yaml")
 settings = Settings(16, 0)
 own_settings = Settings(16, OFFSET)
 
@@ -104,6 +122,9 @@ SAME = [
     'index % SIZES["length"]',
     "index + args.first",
     "index % settings.length",
+    "index % options.length",
+    "len(options.path)",
+    "index % loaded.length",
 ]
 
 
@@ -120,6 +141,9 @@ OTHER = [
     'index + int(os.environ["NODE"])',
     'index + int(os.getenv("NODE"))',
     "index + torch.cuda.current_device()",
+    "index + own_options.partition",
+    "index + moved_options.length",
+    "index + loaded.rank",
 ]
 
 
@@ -165,3 +189,32 @@ SAMPLERS = {
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_that_know_no_ranks(tmp_path: Path, sampler: str) -> None:
     assert len(_findings(tmp_path, sampler=f", {sampler}")) == SAMPLERS[sampler]
+
+
+CHOICE = """
+def of_name(name):
+    if name == "samples":
+        return Samples()
+    elif name == "others":
+        return Others()
+    {otherwise}
+
+
+class Others(Samples):
+    pass
+
+
+samples = of_name(args.name)
+"""
+OTHERWISE = {
+    'raise ValueError(f"unknown name: {{name}}")': 1,
+    "return __import__(name).samples()": 0,
+    "return None": 0,
+}
+
+
+@pytest.mark.parametrize("otherwise", OTHERWISE)
+def test_a_name_that_is_refused_is_no_configuration(tmp_path: Path, otherwise: str) -> None:
+    choice = CHOICE.format(otherwise=otherwise.format())
+    found = _findings(tmp_path, samples="None\n" + choice)
+    assert len(found) == OTHERWISE[otherwise]

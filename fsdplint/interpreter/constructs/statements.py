@@ -26,6 +26,7 @@ from fsdplint.interpreter.copies_of_shards import note_copy_replaced
 from fsdplint.interpreter.decided_values import assigned_value
 from fsdplint.interpreter.deferral import may_be_deferred
 from fsdplint.interpreter.dispatch import executes
+from fsdplint.interpreter.error_handling import note_failure
 from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.functions import (
     apply_class_decorators,
@@ -235,6 +236,8 @@ def execute_raise(run: Run, node: cst.Raise) -> Signal:
     if not run.frames[-1].handlers:
         run.note_leaving()
     kind = raises(node)
+    if kind == "raise":
+        note_failure(run)
     return Signal(kind, fails=kind == "raise" or exit_fails(node.exc))
 
 
