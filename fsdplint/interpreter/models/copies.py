@@ -30,7 +30,7 @@ _MAX_DEPTH = 3  # of dicts in dicts
 def copy(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
     if not isinstance(value, ModuleValue):
-        return _copy_of(value, run.ranks().partial)
+        return _copy_of_object(run, value, _MAX_DEPTH if name == "copy.deepcopy" else 0, {})
     duplicate = duplicate_module(run, value, call)
     run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
     return duplicate
@@ -54,6 +54,28 @@ def _copy_of(value: Value, partial: bool) -> Value:
         tensors = {key: _copy_of_parameter(part, partial) for key, part in value.tensors.items()}
         return replace(value, items=items, tensors=tensors)
     return _copy_of_parameter(value, partial)
+
+
+def _copy_of_object(run: Run, value: Value, depth: int, copies: dict[Value, Value]) -> Value:
+    """The copy of a value that is no module, with copies of what is in it up to some depth."""
+    copied = _copy_of(value, run.ranks().partial)
+    if copied is not value or not isinstance(value, Dict | Instance):
+        return copied
+    known = copies.get(value)
+    if known is not None:
+        return known
+    if isinstance(value, Dict):
+        held = dict(value.items)
+        removed = set(value.removed)
+        made: Value = replace(value, items=held, removed=removed, optimizer=None, is_first=False)
+    else:
+        held = dict(value.attributes)
+        made = replace(value, attributes=held)
+    copies[value] = made
+    if depth:
+        for name, part in held.items():
+            held[name] = _copy_of_object(run, part, depth - 1, copies)
+    return made
 
 
 def _holds_tensors(value: Dict, depth: int = 0) -> bool:
