@@ -33,6 +33,16 @@ FORMS = {
         weights = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))
         """,
     ),
+    "the class as a test": (
+        SETUP
+        + """
+        if not FSDP:
+            state = FSDP.full_optim_state_dict(net, optimizer)
+        else:
+            state = FSDP.optim_state_dict(net, optimizer)
+        """,
+        STATE,
+    ),
     "a choice by a method": (
         SETUP
         + """

@@ -1,5 +1,6 @@
 """Questions about FSDP1's API, which have one answer in all releases of torch with FSDP2.
 
+if FSDP:
 hasattr(FSDP, "optim_state_dict")
 "use_orig_params" in inspect.signature(FSDP.__init__).parameters
 """
@@ -121,6 +122,8 @@ def _answer(inlining: Inlining, test: cst.BaseExpression) -> bool | None:
         if decides in sides:
             return decides
         return not decides if None not in sides else None
+    if inlining.migration.fsdp1(test) == FSDP:
+        return True
     if isinstance(test, cst.Name):
         found = definitions(inlining.source, test)
         value = found[0].value if found is not None and len(found) == 1 else None
