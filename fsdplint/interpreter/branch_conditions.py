@@ -13,6 +13,7 @@ from fsdplint.interpreter.comparisons import name_origin
 from fsdplint.interpreter.decided_values import deciding
 from fsdplint.interpreter.mode_code import module_of_mode
 from fsdplint.interpreter.models import tensors
+from fsdplint.interpreter.models.registry import find_method
 from fsdplint.interpreter.module_counts import has_some
 from fsdplint.interpreter.own_lengths import own_length
 from fsdplint.interpreter.parameter_filters import attributes_asked_for, tests_tensor
@@ -24,9 +25,11 @@ from fsdplint.interpreter.torch_values import (
     HeldAtTimes,
     LoaderValue,
     ModulesOf,
+    ParametersOf,
     PartlyHeld,
     RankTest,
     RankValue,
+    ShardTensor,
     StateValue,
     TensorValue,
 )
@@ -36,6 +39,7 @@ from fsdplint.interpreter.values import (
     Const,
     Dict,
     LibraryObject,
+    Method,
     ModuleValue,
     RankLocal,
     Sequence,
@@ -101,6 +105,7 @@ class Verdict:
 
 
 _DISPLAYS = (Sequence, Dict)
+_WITH_FLAGS = (LibraryObject, ParametersOf, ShardTensor, StateValue)
 TRUE = Verdict(Truth.TRUE)
 FALSE = Verdict(Truth.FALSE)
 
@@ -232,8 +237,23 @@ def _truth_of(run: Run, value: Value, node: cst.BaseExpression, prefer: bool) ->
         return decide(run, condition(run, value, node), node, prefer)
     if isinstance(value, LibraryObject):
         return Verdict(Truth.TRUE, decided_by=value.decided_by)
+    if isinstance(value, Method) and _may_be_false(value):
+        return decide(run, condition(run, value, node), node, prefer)
     module = module_of_mode(run, value)
     return TRUE if module is None else Verdict(Truth.TRUE, mode_of=module)
+
+
+def _may_be_false(attribute: Method) -> bool:
+    """Whether an attribute without a model holds a value that a program tests, and no method.
+
+    A test of `requires_grad` chooses among parameters: see `parameter_filters`.
+    """
+    owner, name = attribute.receiver, attribute.name
+    return (
+        isinstance(owner, _WITH_FLAGS)
+        and name not in ("requires_grad", "grad")
+        and find_method(owner, name) is None
+    )
 
 
 def _is_true(value: Value) -> bool | None:

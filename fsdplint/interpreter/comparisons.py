@@ -12,7 +12,7 @@ import libcst as cst
 from fsdplint.interpreter import amounts, own_quotients, same_noise
 from fsdplint.interpreter.choices import certainly_lacks, is_empty_registry
 from fsdplint.interpreter.functions import call_function
-from fsdplint.interpreter.object_comparison import identity, membership, note_class_name
+from fsdplint.interpreter.object_comparison import identity, is_present, membership, note_class_name
 from fsdplint.interpreter.option_texts import as_number
 from fsdplint.interpreter.own_dicts import as_dict
 from fsdplint.interpreter.parameter_keys import has_name
@@ -162,7 +162,7 @@ def _comparison_value(run: Run, node: cst.Comparison, left: Value, rights: list[
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             return Unknown(varying=True, rank_local=derive_rank_local(left, right))
     if is_none(right) and isinstance(op, _EQUALITIES):
-        if isinstance(left, Unknown) and left.present:
+        if isinstance(left, Unknown) and is_present(left):
             return Const(isinstance(op, NEGATED))
         own = local_of(left)
         if own is not None and own.optional:

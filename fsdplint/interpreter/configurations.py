@@ -53,6 +53,7 @@ class BranchTaken(NamedTuple):
         goals: the outcomes of its test with which the contract's API is reached.
         under: the keys because of which the run came to it.
         skipped: the code of the other side, if calls in it may lead to the contract's API.
+        left_out: the code of the other side that the run left out, if a goal is there.
     """
 
     holds: bool
@@ -60,6 +61,7 @@ class BranchTaken(NamedTuple):
     goals: frozenset[bool]
     under: tuple[str, ...] = ()
     skipped: tuple[cst.CSTNode, ...] = ()
+    left_out: tuple[cst.CSTNode, ...] = ()
 
 
 @dataclass

@@ -60,15 +60,15 @@ class Coverage:
             self.functions |= run.reached
         events = run.trace.events[run.first_event :]
         if run.assumes_sharding or any(isinstance(event, _SHARDING) for event in events):
-            self.sharded |= run.executed
+            self.sharded |= run.executed_to_end
             return
         if not names:
             return  # a function that no program calls, with unknown arguments
-        self.unsharded |= run.executed
+        self.unsharded |= run.executed_to_end
         sources = {scope.source.path: scope.source for scope in run.module_scopes.values()}
         entry = sources.get(run.trace.entry or "")
         if not lead_to_sharding(names, sources.values(), entry):
-            self.plain |= run.executed
+            self.plain |= run.executed_to_end
 
     def add_plain(self, nodes: Iterable[cst.CSTNode]) -> None:
         """Add code that is called, and at which no model can be sharded."""
@@ -76,13 +76,13 @@ class Coverage:
 
     def new_statements(self, run: Run) -> Set[cst.CSTNode]:
         """What a run executed, and no earlier one did with a model that is sharded if its is."""
-        new = run.executed - self.sharded
+        new = run.executed_to_end - self.sharded
         return new if run.decisions.shards else new - self.unsharded
 
     def add_single_rank(self, run: Run) -> None:
         """Add what only a run on a single rank executed, which shards no model."""
         if run.trace.entry and not run.decisions.shards:
-            self.plain |= run.executed - self.sharded - self.unsharded
+            self.plain |= run.executed_to_end - self.sharded - self.unsharded
 
     def add_excluded(
         self, runs: Iterable[tuple[Decisions, KeysOfStatements]], sharding: Set[tuple[str, bool]]

@@ -89,6 +89,7 @@ class EntryRuns:
         self._search = Search(shown=self.shown)
         if self.entry.complete:  # what a function calls that no program reaches is run on its own
             self._search.leads_on = self._left.are_behind
+            self._search.leads_to_sharding = self._left.shard
         self._runs = self._search.runs()
         self._next = next(self._runs, None)
 

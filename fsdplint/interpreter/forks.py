@@ -95,10 +95,17 @@ class Fork:
         if verdict.runs_both_sides:
             return
         holds = verdict.outcome is Truth.TRUE
-        skipped = tuple(self.rest) if holds else (self.body,)
+        skipped = self._side(not holds)
         taken = BranchTaken(holds, verdict.keys, frozenset(), run.keys_around(), skipped)
         run.decisions.note_branch(self.place, taken)
 
+    def _side(self, holds: bool) -> tuple[cst.CSTNode, ...]:
+        """The code that is executed with an outcome of the test."""
+        return (self.body,) if holds else tuple(self.rest)
+
     def _note_taken(self, run: Run, verdict: Verdict, holds: bool, goals: set[bool]) -> None:
-        taken = BranchTaken(holds, verdict.keys, frozenset(goals), run.keys_around())
+        left_out = self._side(not holds) if not verdict.runs_both_sides else ()
+        taken = BranchTaken(
+            holds, verdict.keys, frozenset(goals), run.keys_around(), left_out=left_out
+        )
         run.decisions.note_branch(self.place, taken)

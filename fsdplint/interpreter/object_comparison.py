@@ -56,6 +56,20 @@ def _is_never_none(value: Value) -> bool:
     return isinstance(value, NEVER_NONE) or is_whole_file(value)
 
 
+# Functions of the standard library that never return None.
+_RETURN_OBJECTS = re.compile(
+    r"(math|os\.path|pathlib)\..+"
+    r"|builtins\.(abs|all|any|bin|bool|bytes|chr|complex|dict|divmod|enumerate|filter|float"
+    r"|frozenset|hash|hex|id|int|isinstance|issubclass|len|list|map|max|min|oct|ord|range|repr"
+    r"|reversed|round|set|slice|sorted|str|sum|tuple|type|zip)"
+)
+
+
+def is_present(value: Unknown) -> bool:
+    """Whether an unknown value is certainly not None."""
+    return value.present or _RETURN_OBJECTS.fullmatch(value.library) is not None
+
+
 # Dtypes, and members of the enums of FSDP: they equal no text and no number.
 _NO_TEXT = re.compile(
     r"torch\.(u?int\d*|b?float\w*|double|half|long|short|bool|complex\w*)"

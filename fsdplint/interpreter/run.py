@@ -22,7 +22,7 @@ each other do not import each other. `semantics` imports every module that regis
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
@@ -113,6 +113,7 @@ class Run(
         self.reached: set[cst.CSTNode] = set()  # functions that were entered
         self.instantiated: set[cst.CSTNode] = set()  # classes
         self.executed: set[cst.CSTNode] = set()  # statements and calls
+        self._executed_to_end: set[cst.CSTNode] | None = None
         # The keys under which each statement was executed in all cases while nothing was sharded.
         self.keys_unsharded: dict[cst.CSTNode, frozenset[str]] = {}
         self.first_event = 0  # of the entry's own code
@@ -370,10 +371,22 @@ class Run(
         """The error for a bound that the run reached."""
         return OutOfSteps((*self.stack, self.site(self.executing)), bound)
 
+    @property
+    def executed_to_end(self) -> Set[cst.CSTNode]:
+        """What it executed before the end of the program in this configuration."""
+        return self.executed if self._executed_to_end is None else self._executed_to_end
+
+    def end_here(self) -> None:
+        """The program ends here. The run goes on, for what other configurations need."""
+        self.trace.end_here()
+        if self._executed_to_end is None:
+            self._executed_to_end = set(self.executed)
+
     def begin_function(self) -> None:
         """From here on a function is executed by itself, which no program calls."""
         self.first_event = len(self.trace.events)
         self.executed.clear()
+        self._executed_to_end = None
 
     # Entries -----------------------------------------------------------------------------------
 

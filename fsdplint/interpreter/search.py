@@ -34,6 +34,7 @@ MAX_RESTARTS = 4  # of a base whose decisions made it leave early
 ATTEMPTS = 2  # runs for one target: the second one decides as before all that comes before it
 
 Choice = tuple[str, bool]  # a condition's key, and how it is decided
+LeadsOn = Callable[[Sequence[cst.CSTNode]], bool]
 Shown = tuple[object, bool, bool]  # a test's node, its key's value, and whether a model is sharded
 
 
@@ -79,6 +80,7 @@ class Search:
         tries_pairs: whether pairs of decisions are tried, too.
         finished: whether further runs would repeat what other entries have shown.
         leads_on: whether calls in code may lead to a site that no run has reached.
+        leads_to_sharding: whether they may lead to a call that shards a model.
     """
 
     max_runs: int = field(default_factory=lambda: MAX_RUNS)
@@ -86,7 +88,8 @@ class Search:
     diversifies: bool = False
     tries_pairs: bool = True
     finished: bool = False
-    leads_on: Callable[[Sequence[cst.CSTNode]], bool] = lambda code: False
+    leads_on: LeadsOn = lambda code: False
+    leads_to_sharding: LeadsOn = lambda code: False
     _done: list[Decisions] = field(default_factory=list)
     _going_on: dict[str, bool] = field(default_factory=dict)
     _conditions: dict[str, Condition] = field(default_factory=dict)
@@ -120,10 +123,14 @@ class Search:
             target = next(self._targets(), None)
             if target is None:
                 return
-            decisions = self._aimed_at(target)
-            yield decisions
-            if not self._learn(decisions):
+            for _ in range(1 if self._has_sharded() else MAX_RESTARTS):
+                decisions = self._aimed_at(target)
+                yield decisions
+                if self._learn(decisions):
+                    break
                 self._attempts[target.name] -= 1
+                if self._has_sharded():
+                    break
 
     def _usual(self) -> Decisions | None:
         """The decisions of a user who sets only what shards the model; None if they were made.
@@ -249,26 +256,36 @@ class Search:
         """Note decisions because of which a run left a function later on; whether some are new.
 
         Each time one decision is regretted: the last one that is none of those with which a model
-        is sharded and, if possible, names no strategy.
+        is sharded and, if possible, names no strategy. One that was regretted before stays.
         """
         values = decisions.values_by_key
         known = len(self._going_on)
         for keys in decisions.left_by:
-            free = [key for key in keys if (key, values[key]) not in self._sharding]
+            free = [
+                key
+                for key in keys
+                if (key, values[key]) not in self._sharding
+                and self._going_on.get(key) is not values[key]
+            ]
             if free and not any(key in self._going_on for key in free):
                 key = min(free, key=names_strategy)
                 self._going_on[key] = not values[key]
         return len(self._going_on) > known
+
+    def _has_sharded(self) -> bool:
+        return self._needed_to_shard is not None
 
     # Targets -----------------------------------------------------------------------------------
 
     def _targets(self) -> Iterator[Target]:
         """The targets that no run has shown, the most important first.
 
-        A second attempt at one rarely succeeds, so all others have their first one before it.
+        A second attempt at one rarely succeeds, so all others have their first one before it. As
+        long as no run shards a model, the first ones are the branches that may do so.
         """
+        yield from self._branches_that_shard()
         yield from self._unshown(0)
-        yield from self._branches(0, of_calls=True)
+        yield from self._branches(0, self.leads_on)
         for attempt in range(1, ATTEMPTS):
             yield from self._unshown(attempt)
         if self.tries_pairs:
@@ -301,13 +318,26 @@ class Search:
                 if self._is_met_with((key, value)):
                     yield target
 
-    def _branches(self, attempt: int, *, of_calls: bool = False) -> Iterator[Target]:
+    def _branches_that_shard(self) -> Iterator[Target]:
+        """Branches that may shard a model, as long as no run has sharded one."""
+        if self._has_sharded():
+            return
+        named = [one for one in self._branches(0) if self.leads_to_sharding(self._left_out(one))]
+        targets = [*named, *self._branches(0, self.leads_to_sharding)]
+        yield from sorted(targets, key=lambda one: min(_order(key) for key, _ in one.choices))
+
+    def _left_out(self, target: Target) -> Sequence[cst.CSTNode]:
+        """The code of the branch that is a target."""
+        return self._goals[target.branch[:2]][1].left_out if target.branch is not None else ()
+
+    def _branches(self, attempt: int, leads: LeadsOn | None = None) -> Iterator[Target]:
         """Branches that no run took, or none in which a model is sharded.
 
-        of_calls: those whose calls lead to sites; by default those that name the API themselves.
+        leads: which of those whose calls may lead to sites; by default those that name the API
+            themselves.
         """
         for branch, (run, taken) in self._goals.items():
-            if bool(taken.skipped) is not of_calls:
+            if bool(taken.skipped) is (leads is None):
                 continue
             choice = taken.keys[-1], not run.values_by_key[taken.keys[-1]]
             if (*branch, run.shards) in self._seen or (*branch, run.shards) in self.shown:
@@ -318,7 +348,7 @@ class Search:
                 continue
             if not _is_possible(run.conditions[choice[0]], choice[1]):
                 continue
-            if not of_calls or self.leads_on(taken.skipped):
+            if leads is None or leads(taken.skipped):
                 yield target
 
     def _pairs(self) -> Iterator[Target]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fsdplint.interpreter.ignored_parameters import owners_of_ignored
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf
@@ -12,8 +14,10 @@ from fsdplint.trace import (
     Escaped,
     Event,
     Gathered,
+    Prepared,
     Sharded,
     SyncSwitched,
+    TensorParallel,
     Trace,
 )
 from fsdplint.trace.groups import Groups
@@ -81,6 +85,39 @@ def appears_sharded(run: Run, parameter: ParametersOf, *, gradient: bool = False
     return True
 
 
+# Code that makes a DTensor of a parameter without a plan.
+_DISTRIBUTES = re.compile(r"\b(from_local|distribute_tensor|distribute_module)\(")
+
+
+def distributes_by_hand(run: Run) -> bool:
+    """Whether code of the program may make a DTensor of a parameter without a plan."""
+    return any(_DISTRIBUTES.search(source.text) for source in run.project.sources.values())
+
+
+def is_never_sharded(run: Run, parameter: ParametersOf) -> bool:
+    """Whether nothing has made a DTensor of a parameter of modules that the program builds."""
+    if not _has_known_owner(run, parameter) or run.assumes_sharding or distributes_by_hand(run):
+        return False
+    trace, groups = run.trace, Groups(run.trace)
+    families = {
+        part
+        for module in parameter.modules
+        for part in (*trace.submodules(module.id), *groups.ancestors(module.id))
+    }
+    made = {one for event in trace.of(Sharded) for one in (event.module, *event.group)}
+    made |= {event.module for event in trace.of(TensorParallel)}
+    made |= {one for event in trace.of(Prepared) for one in event.modules}
+    if made & families:
+        return False
+    return not any(
+        module.framework
+        or module.stands_for_parts
+        or module.synthetic_for is not None
+        or trace.escaped(module.id)
+        for module in parameter.modules
+    )
+
+
 def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
     """Whether a parameter is certainly a DTensor here, also within the forward of another module.
 
@@ -89,25 +126,48 @@ def rests_sharded(run: Run, parameter: ParametersOf) -> bool:
     if not _has_known_owner(run, parameter) or parameter.unsharded_copy:
         return False
     trace, groups = run.trace, Groups(run.trace)
-    if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
-        return False
     for module in parameter.modules:
         owner = groups.owner(module.id)
         if (
             owner is None
             or trace.escaped(owner)
             or _may_be_ignored(run, groups, parameter, module.id)
+            or not _rests(run, groups, owner)
         ):
             return False
-        family = set(trace.submodules(owner))
-        calling = [trace.events[index] for index in run.calling]
-        open_calls = {trace.unwrap(one.module) for one in calling if isinstance(one, Called)}
-        if family & open_calls or any(e.module in family for e in trace.of(Gathered)):
-            return False
-        called = any(groups.enters(event, owner) for event in trace.of(Called))
-        if called and not _reshards_after_forward(groups, owner):
-            return False
     return True
+
+
+def some_rest_sharded(run: Run, parameter: ParametersOf) -> bool:
+    """Whether some of all parameters of a module are certainly DTensors here.
+
+    After a forward, those of the root may be gathered, and those of its units are not.
+    """
+    trace, groups = run.trace, Groups(run.trace)
+    if not parameter.complete or parameter.unsharded_copy or len(parameter.modules) != 1:
+        return False
+    parts = trace.submodules(parameter.modules[0].id)
+    owners = {owner for part in parts if (owner := groups.owner(part)) is not None}
+    plain = ("ignored_params", "**")
+    return any(
+        _rests(run, groups, owner)
+        and not any(option in one.options for option in plain for one in groups.shards(owner))
+        for owner in owners & set(parts)
+    )
+
+
+def _rests(run: Run, groups: Groups, owner: str) -> bool:
+    """Whether the last call of a group is over and has sharded its parameters again."""
+    trace = run.trace
+    if any(event.api.startswith("set_reshard") for event in trace.of(SyncSwitched)):
+        return False
+    family = set(trace.submodules(owner))
+    calling = [trace.events[index] for index in run.calling]
+    open_calls = {trace.unwrap(one.module) for one in calling if isinstance(one, Called)}
+    if family & open_calls or any(e.module in family for e in trace.of(Gathered)):
+        return False
+    called = any(groups.enters(event, owner) for event in trace.of(Called))
+    return not called or _reshards_after_forward(groups, owner)
 
 
 def _has_known_owner(run: Run, parameter: ParametersOf) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import libcst as cst
 
@@ -11,6 +11,7 @@ from fsdplint.interpreter.coverage import Coverage
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
 from fsdplint.source.source import Source
+from fsdplint.syntax.api_sites import SiteKind
 from fsdplint.syntax.named_sites import names_in
 
 
@@ -34,10 +35,22 @@ class SitesLeft:
 
     def are_behind(self, code: Sequence[cst.CSTNode]) -> bool:
         """Whether code has a site that no run has reached, or names in it lead to one."""
+        within = self._within(code)
+        return (
+            self._coverage.count_left(within) > 0
+            or self._coverage.count_left(self._behind(code)) > 0
+        )
+
+    def shard(self, code: Sequence[cst.CSTNode]) -> bool:
+        """Whether code, or what names in it lead to, shards a model."""
+        sites = self._within(code) | self._behind(code)
+        return SiteKind.SHARDING in self._code.named.kinds_of(sites)
+
+    def _within(self, code: Sequence[cst.CSTNode]) -> Set[cst.CSTNode]:
         for source in self._executed.values():
             self._code.add(source)
-        within = {site for node in code for site in self._code.named.within(node)}
-        if self._coverage.count_left(within):
-            return True
+        return {site for node in code for site in self._code.named.within(node)}
+
+    def _behind(self, code: Sequence[cst.CSTNode]) -> Set[cst.CSTNode]:
         names = {name for node in code for name in names_in(node)}
-        return self._coverage.count_left(self._code.behind(names)[0]) > 0
+        return self._code.behind(names)[0]

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
+import libcst as cst
+
 from fsdplint.interpreter.configurations import BranchTaken, Decisions
 from fsdplint.interpreter.search import MAX_RUNS, Search
 from fsdplint.interpreter.values import Condition
+
+CODE = cst.parse_statement("model = wrap(model)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,3 +247,39 @@ def test_runs_that_diversify_show_what_stands_behind_several_tests_sooner() -> N
         return MAX_RUNS
 
     assert number_of_runs(diversifies=True) < number_of_runs(diversifies=False) / 2
+
+
+def test_branches_that_may_shard_come_first_while_no_run_shards_a_model() -> None:
+    """`if ddp: ... elif fsdp: ...`: neither of the two first runs shards a model."""
+
+    def execute_program(decisions: Decisions) -> None:
+        for key in ("a", "b"):
+            decisions.decide(Condition(key, key, subject=key))
+            decisions.relevant.add(key)
+        if decisions.decide(Condition("ddp", "ddp", subject="ddp")):
+            return
+        holds = decisions.decide(Condition("fsdp", "fsdp", subject="fsdp"), under=("ddp",))
+        decisions.shards = holds
+        taken = BranchTaken(holds, ("fsdp",), frozenset([True]), ("ddp",), left_out=(CODE,))
+        decisions.note_branch("elif", taken)
+
+    search, aims = Search(leads_to_sharding=lambda code: CODE in code), []
+    for decisions in search.runs():
+        execute_program(decisions)
+        aims.append([condition.key for condition, _ in decisions.forced])
+    first = next(aim for aim in aims if aim)
+    assert first == ["fsdp"]
+
+
+def test_the_cause_of_an_early_end_that_stays_is_regretted_too() -> None:
+    """A run that ends early because of two keys, one of which was regretted before."""
+    search, values = Search(), []
+    for decisions in search.runs():
+        one = decisions.decide(Condition("one", "one", subject="one"))
+        other = decisions.decide(Condition("other", "other", subject="other"))
+        if one:
+            decisions.note_leaving(["one"])
+        if not one and other:
+            decisions.note_leaving(["one", "other"])
+        values.append((one, other))
+    assert (False, False) in values[:3]

@@ -36,7 +36,7 @@ def execute_assert(run: Run, node: cst.Assert) -> None:
         refuting = _refuting_keys(run, value, test)
         if refuting and _ends_all_ranks(run, node):
             run.note_leaving(refuting)
-            run.trace.end_here()
+            run.end_here()
 
 
 def _conjuncts(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

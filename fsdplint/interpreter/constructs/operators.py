@@ -232,6 +232,7 @@ def arithmetic(
     if isinstance(result, Unknown | TensorValue) and result is not left and result is not right:
         result.number = is_number(left) and is_number(right)
     if isinstance(result, Unknown) and result is not left and result is not right:
+        result.present = True
         note_operation(run, result, left, op, right)
         rank_factors.note_operation(run, left, op, right, result)
     return result

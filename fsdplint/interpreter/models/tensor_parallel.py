@@ -12,6 +12,7 @@ from fsdplint.interpreter.meshes import mesh_of
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.modules import as_module
 from fsdplint.interpreter.run import Run
+from fsdplint.interpreter.sharded_parameters import distributes_by_hand
 from fsdplint.interpreter.unknown_results import unknown_result
 from fsdplint.interpreter.values import (
     Context,
@@ -128,13 +129,9 @@ def shard(run: Run, name: str, call: Call) -> Value:
     return LibraryObject(name, {"dim": dim} if dim is not None else {}, open=call.open)
 
 
-# Code that makes a DTensor of a parameter without a plan.
-_DISTRIBUTES = re.compile(r"\b(from_local|distribute_tensor|distribute_module)\(")
-
-
 def _is_whole(run: Run, module: str, plan: Value) -> bool:
     """Whether the parts of a plan are certainly all modules whose parameters are distributed."""
-    if any(_DISTRIBUTES.search(source.text) for source in run.project.sources.values()):
+    if distributes_by_hand(run):
         return False
     if not isinstance(plan, Dict):
         return _is_style(plan)

@@ -22,7 +22,11 @@ from fsdplint.interpreter.modules import name_part
 from fsdplint.interpreter.own_dicts import CONFIG_LISTS, entries_of
 from fsdplint.interpreter.rank_tests import test_choice
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.sharded_parameters import appears_sharded
+from fsdplint.interpreter.sharded_parameters import (
+    appears_sharded,
+    is_never_sharded,
+    some_rest_sharded,
+)
 from fsdplint.interpreter.torch_values import (
     HeldAtTimes,
     LoaderValue,
@@ -101,7 +105,9 @@ def is_instance(run: Run, name: str, call: Call) -> Value:
     kinds_of_dtensor = [getattr(kind, "name", "") in DTENSOR for kind in wanted]
     if is_dtensor(run, value) and any(kinds_of_dtensor):
         return Const(True)
-    if tensors.is_plain(value) and kinds_of_dtensor and all(kinds_of_dtensor):
+    if any(kinds_of_dtensor) and _is_some_dtensor(run, value, call.node):
+        return Const(True)
+    if kinds_of_dtensor and all(kinds_of_dtensor) and _is_no_dtensor(run, value):
         return Const(False)
     if _is_collection(value) and wanted and all(map(_is_tensor, wanted)):
         return Const(False)
@@ -156,6 +162,26 @@ def is_dtensor(run: Run, value: Value) -> bool:
     if isinstance(value, ShardTensor):
         return value.must_be_dtensor or (value.appears_sharded and not value.reduction)
     return isinstance(value, ParametersOf) and value.element and appears_sharded(run, value)
+
+
+def _is_some_dtensor(run: Run, value: Value, test: cst.CSTNode) -> bool:
+    """Whether `any(isinstance(p, DTensor) for p in model.parameters())` holds."""
+    loop = run.source.parent(test)
+    if not isinstance(loop, cst.GeneratorExp | cst.ListComp) or loop.elt is not test:
+        return False
+    argument = run.source.parent(loop)
+    call = run.source.parent(argument) if isinstance(argument, cst.Arg) else None
+    function = call.func if isinstance(call, cst.Call) else None
+    if not isinstance(function, cst.Name) or function.value != "any" or loop.for_in.ifs:
+        return False
+    return isinstance(value, ParametersOf) and some_rest_sharded(run, value)
+
+
+def _is_no_dtensor(run: Run, value: Value) -> bool:
+    """Whether a tensor is certainly plain, or a parameter of a model that is not sharded yet."""
+    if isinstance(value, ParametersOf) and value.element and is_never_sharded(run, value):
+        return True
+    return tensors.is_plain(value)
 
 
 def _excludes(run: Run, test: cst.CSTNode) -> bool:

@@ -63,7 +63,8 @@ class Unknown(Value):
     called: whether it was called.
     own_order: whether it is certainly a random order that each rank draws for itself.
     symbolic: whether it is certainly an object that equals no constant of Python, such as a dtype.
-    present: whether it is certainly not None: a field of a dataclass that has a plain type.
+    present: whether it is certainly not None: a field of a dataclass that has a plain type, or the
+        result of an operator.
     grows: whether it is a number that a loop counts up.
     tends_to: what it becomes after many steps, else nan: see `long_run`.
     """
