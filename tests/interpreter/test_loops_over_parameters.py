@@ -59,3 +59,54 @@ def test_zip_with_unknown_numbers_keeps_the_parameters(tmp_path: Path) -> None:
     train = "for p, scale in zip(teacher.parameters(), scales()):\n    p.requires_grad = False"
     before = "from lib import scales\n" + FREEZES.format(freeze=train)
     assert not findings(program(tmp_path, before), "FSDP602")  # `zip` may end early
+
+
+GROUPS = {
+    "an error after branches that leave the turn": """
+        if p.ndim > 1:
+            decayed.append(p)
+            continue
+        if p.ndim <= 1:
+            others.append(p)
+            continue
+        raise ValueError("of no group")
+""",
+    "an error in the last branch": """
+        if p.ndim > 1:
+            decayed.append(p)
+        elif p.ndim <= 1:
+            others.append(p)
+        else:
+            raise ValueError("of no group")
+""",
+    "an assertion after branches that leave the turn": """
+        if p.ndim > 1:
+            decayed.append(p)
+            continue
+        if p.ndim <= 1:
+            others.append(p)
+            continue
+        assert False, "of no group"
+""",
+}
+TRAIN = """
+def groups(model):
+    decayed, others = [], []
+    for p in model.parameters():{body}
+    return [{{"params": decayed}}, {{"params": others, "weight_decay": 0.0}}]
+
+model = Net()
+optimizer = torch.optim.AdamW(groups(model))
+for layer in model.layers:
+    fully_shard(layer)
+fully_shard(model)
+for _ in range(3):
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("body", GROUPS.values(), ids=GROUPS)
+def test_a_failing_check_in_a_turn_ends_no_function(tmp_path: Path, body: str) -> None:
+    assert findings(program(tmp_path, TRAIN.format(body=body)), "FSDP103")

@@ -333,6 +333,15 @@ def _no_target() -> None:
     """The start of a turn of `while`, which assigns nothing."""
 
 
+def _ends_turn_only(run: Run, signal: Signal) -> bool:
+    """Whether the loop goes on.
+
+    An error at the end of a turn that an undecided test may have left before is a failing check,
+    as in `if id(p) in decayed: continue` and `raise ValueError`.
+    """
+    return signal.kind == "continue" or (signal.fails and run.own_turns[-1].left)
+
+
 def _loop(
     run: Run,
     body: cst.BaseSuite,
@@ -368,7 +377,7 @@ def _loop(
                 run.repetitions -= repeats and number > 0
             run.drop_guards(outer, "turn")
             del run.facts[facts:]
-            if signal is not None and signal.kind != "continue":
+            if signal is not None and not _ends_turn_only(run, signal):
                 return signal
         if repeats:
             run.repeated_loops.add(body)
