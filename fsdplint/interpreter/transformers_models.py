@@ -15,6 +15,29 @@ def is_transformers_model(module: ModuleValue) -> bool:
     return (module.library_class or "").startswith("transformers.")
 
 
+# Attributes of models of Transformers that are layers with parameters, and in no class methods, and
+# those that are models without a head, or encoders.
+_LAYERS = frozenset(
+    "embed_in embed_out embed_tokens lm_head norm qa_outputs score shared word_embeddings wpe wte"
+    .split()
+)  # fmt: skip
+_MODELS = frozenset(
+    "decoder encoder language_model model text_model transformer vision_model vision_tower".split()
+)
+
+
+def part_of_transformers(run: Run, value: Unknown, name: str) -> ModuleValue | None:
+    """The module with parameters that a model of Transformers certainly has under a name."""
+    if name not in _LAYERS | _MODELS:
+        return None
+    module = layer_of_transformers(run, value)
+    if module is not None and name in _LAYERS:
+        run.trace.modules[module.id].own_parameters = True
+    elif module is not None:
+        run.trace.modules[module.id].qualified_class = "transformers.PreTrainedModel"
+    return module
+
+
 def layer_of_transformers(run: Run, value: Value) -> ModuleValue | None:
     """The layer that a part of a model of Transformers is, whose `weight` the program reads."""
     if not isinstance(value, Unknown) or value.part_of is None:

@@ -39,6 +39,7 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.seeds import note_seed
 from fsdplint.interpreter.torch_values import NameTest, ParameterName, RankValue, TensorValue
 from fsdplint.interpreter.training_modes import forget_modes
+from fsdplint.interpreter.transformers_models import part_of_transformers
 from fsdplint.interpreter.values import (
     Bound,
     Const,
@@ -314,6 +315,9 @@ def _call_within(run: Run, function: Unknown, call: Call) -> Value:
     A part of it whose state is taken or loaded is a module.
     """
     name = _name_of(function)
+    layer = part_of_transformers(run, function, name)
+    if layer is not None:
+        return run.call(layer, call)
     if name in _STATES and isinstance(run.settle(function.owner or function), Unknown):
         part = as_module(run, function.owner)
         if part is not None:

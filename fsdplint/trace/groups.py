@@ -160,18 +160,17 @@ class Groups:
     def _has_unknown_parameters(self, module: str, before: Event | None) -> bool:
         """Whether a group has parameters of parts that are not known.
 
-        The module is sharded itself. It has those of all parts where no part is sharded, and where
-        the parts that are sharded are the blocks of a model of Transformers, which has an embedding
-        beside them.
+        A model of Transformers has an embedding beside its blocks. Any other module is sharded
+        itself, and has those of all parts where no part is sharded.
         """
         info = self.trace.modules[module]
         sharded = self.trace.shardings(before)
-        if info.children_known or info.own_parameters is False or module not in sharded:
+        if info.children_known or info.own_parameters is False:
             return False
         below = [one for one in self.trace.submodules(module) if one != module and one in sharded]
         if (info.qualified_class or "").startswith("transformers."):
             return all(self.trace.modules[one].block for one in below)
-        return not below
+        return module in sharded and not below
 
     def hold_all_parameters(self, module: str) -> bool:
         """Whether FSDP2's groups certainly hold all parameters of a module: its own, and those of

@@ -90,3 +90,21 @@ def test_ranks_that_left_before_do_not_go_on(tmp_path: Path) -> None:
     assert not findings(program(tmp_path, body), "FSDP407")
     body = body.replace("assert not args.fsdp", "pass")
     assert findings(program(tmp_path, body), "FSDP407")
+
+
+def test_what_comes_after_a_failed_assertion_is_not_covered(tmp_path: Path) -> None:
+    body = """
+        import argparse
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--fsdp", action="store_true")
+        args = parser.parse_args()
+        model = Net()
+        if args.fsdp:
+            fully_shard(model)
+            assert not args.fsdp
+            torch.save(model.state_dict(), "model.pt")
+    """
+    coverage = program(tmp_path, body).coverage
+    left = [one.source.code(one.site.node) for one in coverage if one.gap is not None]
+    assert any("torch.save" in code for code in left)

@@ -129,3 +129,36 @@ def test_an_object_that_got_the_model_may_load_its_weights(tmp_path: Path) -> No
     made = "import zoo\nkeeper = zoo.Checkpointer(model)\nfully_shard(model)\n"
     code = ON_META.replace("fully_shard(model)\n", made)
     assert not findings(program(tmp_path, code.format("keeper.load('x')\n")), "FSDP134")
+
+
+OUTSIDE = {
+    "a model without its head": "hidden = model.model(x)[0]",
+    "the head": "logits = model.lm_head(torch.ones(2, 8))",
+    "the embedding": "embeds = model.model.embed_tokens(x)",
+}
+
+
+@pytest.mark.parametrize("call", OUTSIDE.values(), ids=OUTSIDE)
+def test_a_part_that_is_called_outside_of_the_model(tmp_path: Path, call: str) -> None:
+    assert findings(program(tmp_path, SHARDED.format("") + call), "FSDP132")
+
+
+INSIDE = {
+    "with its head": "hidden = model(x)[0]",
+    "a part with a group of its own": (
+        "fully_shard(model.model)\nfully_shard(model)\nhidden = model.model(x)[0]"
+    ),
+    "after a forward that keeps the root": "model(x)\nlogits = model.lm_head(torch.ones(2, 8))",
+    "parts with groups of their own": (
+        "for part in (*model.model.layers, model.model.embed_tokens, model.model.norm):\n"
+        "    fully_shard(part)\nfully_shard(model)\nhidden = model.model(x)[0]"
+    ),
+    "not sharded": "hidden = model.model(x)[0]",
+    "a block": "fully_shard(model)\nhidden = model.unknown(x)",
+}
+
+
+@pytest.mark.parametrize("call", INSIDE.values(), ids=INSIDE)
+def test_parts_that_may_be_called(tmp_path: Path, call: str) -> None:
+    sharded = SHARDED.format("") if call.startswith(("hidden = model(", "model(")) else MODEL
+    assert not findings(program(tmp_path, sharded + call), "FSDP132")
