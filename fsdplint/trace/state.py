@@ -267,7 +267,9 @@ class Saved(Event):
     own_group: whether a process group is passed that may be another one than the default group.
     one_rank: whether a dict of tensors in it has entries on one rank, and is empty on the others.
     of_position: as for `Collective`.
-    own_entries: the keys of values, other than DTensors, that certainly differ between ranks.
+    own_entries: the keys of values, other than DTensors, that certainly differ between ranks
+        (distributed checkpoints only).
+    own_values: whether a plain file gets values that certainly differ between ranks.
     """
 
     kind: ClassVar[str] = "saved"
@@ -285,6 +287,7 @@ class Saved(Event):
     one_rank: bool = combined(differs, default=False)
     of_position: str = unrecorded("a record has the ranks", default="")
     own_entries: tuple[str, ...] = unrecorded("a record has no values", default=())
+    own_values: bool = unrecorded("a record has no values", default=False)
 
 
 @event

@@ -1,4 +1,4 @@
-"""FSDP329: values of each rank's own that a distributed checkpoint has under one key."""
+"""FSDP329 and FSDP331: values of each rank's own that all ranks write under one key, or to one file."""
 
 from __future__ import annotations
 
@@ -89,6 +89,21 @@ GOOD = {
 }
 
 
+PLAIN = {
+    "outputs": (
+        "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))",
+        "{'outputs': model(data).detach().cpu()}",
+    ),
+    "list of outputs": (
+        "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))",
+        "[model(data)]",
+    ),
+    "number of the rank": ("", "rank"),
+    "rank in the key": ("", "{f'rank{rank}': rank}"),
+}
+IN_FILES = {name: case for name, case in BAD.items() if name != "object with a state"} | PLAIN
+
+
 def _found(tmp_path: Path, before: str, state: str, path: str = "'a'") -> bool:
     code = CODE.format(before=before, state=state, path=path)
     return bool(findings(program(tmp_path, code), "FSDP329"))
@@ -107,3 +122,25 @@ def test_a_value_of_all_ranks_is_fine(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize("case", BAD)
 def test_a_folder_for_each_rank_is_fine(tmp_path: Path, case: str) -> None:
     assert not _found(tmp_path, *BAD[case], path="f'a/{rank}'")
+
+
+def _found_in_file(tmp_path: Path, before: str, content: str, path: str = "'a'") -> bool:
+    code = CODE.format(before=before, state=content, path=path)
+    code = code.replace("dcp.save(", "torch.save(").replace("checkpoint_id=", "")
+    assert "torch.save(" in code
+    return bool(findings(program(tmp_path, code), "FSDP331"))
+
+
+@pytest.mark.parametrize("case", IN_FILES)
+def test_own_values_in_one_file(tmp_path: Path, case: str) -> None:
+    assert _found_in_file(tmp_path, *IN_FILES[case])
+
+
+@pytest.mark.parametrize("case", sorted(GOOD.keys() - {"rank in the key"}))
+def test_a_file_with_the_values_of_all_ranks_is_fine(tmp_path: Path, case: str) -> None:
+    assert not _found_in_file(tmp_path, *GOOD[case])
+
+
+@pytest.mark.parametrize("case", IN_FILES)
+def test_a_file_for_each_rank_is_fine(tmp_path: Path, case: str) -> None:
+    assert not _found_in_file(tmp_path, *IN_FILES[case], path="f'a/{rank}'")

@@ -12,7 +12,7 @@ from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.models.state_dicts import DCP
 from fsdplint.interpreter.module_tree import sharding_of_parameters
 from fsdplint.interpreter.one_rank_dicts import has_entries_on_one_rank
-from fsdplint.interpreter.own_entries import own_entries
+from fsdplint.interpreter.own_entries import holds_own_values, own_entries
 from fsdplint.interpreter.position_tests import tested_position
 from fsdplint.interpreter.rank_local import local_of
 from fsdplint.interpreter.ranks import depends_on_rank
@@ -97,6 +97,7 @@ def emit_saved(
         own_group=own_group,
         of_position=tested_position(run) if collective and not own_group else "",
         own_entries=own_entries(run, value) if collective and not own_group else (),
+        own_values=not collective and holds_own_values(run, value),
         one_rank=_is_filled_on_one_rank(run, value),
     )
 
