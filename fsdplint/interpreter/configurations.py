@@ -15,6 +15,8 @@ import libcst as cst
 from fsdplint.interpreter.values import Condition
 from fsdplint.trace.decided_tests import DecidedTest
 
+Choice = tuple[str, bool]  # a condition's key, and how it is decided
+
 # Tests of a text, by the relation of their condition: each gets the text and the operand.
 TEXT_TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "contains": lambda text, part: part in text,

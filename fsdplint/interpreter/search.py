@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from fsdplint.interpreter.configurations import BranchTaken, Decisions
+from fsdplint.interpreter.configurations import BranchTaken, Choice, Decisions
+from fsdplint.interpreter.regrets import Regrets
 from fsdplint.interpreter.values import Condition
 from fsdplint.source.fsdp_words import names_strategy
 
@@ -33,7 +34,6 @@ MAX_RUNS = 100  # of an entry; the bound on its steps ends most searches before
 MAX_RESTARTS = 4  # of a base whose decisions made it leave early
 ATTEMPTS = 2  # runs for one target: the second one decides as before all that comes before it
 
-Choice = tuple[str, bool]  # a condition's key, and how it is decided
 LeadsOn = Callable[[Sequence[cst.CSTNode]], bool]
 Shown = tuple[object, bool, bool]  # a test's node, its key's value, and whether a model is sharded
 
@@ -91,7 +91,7 @@ class Search:
     leads_on: LeadsOn = lambda code: False
     leads_to_sharding: LeadsOn = lambda code: False
     _done: list[Decisions] = field(default_factory=list)
-    _going_on: dict[str, bool] = field(default_factory=dict)
+    _regrets: Regrets = field(default_factory=Regrets)
     _conditions: dict[str, Condition] = field(default_factory=dict)
     _places: dict[str, set[object]] = field(default_factory=dict)  # of tests, by key
     _relevant: dict[str, bool] = field(default_factory=dict)  # and whether each is urgent
@@ -228,7 +228,7 @@ class Search:
         made = sorted((key, decisions.values_by_key[key]) for key in met)
         for choice in made:
             self._met_with.setdefault(choice, set()).update(met)
-        if self._regret(decisions):
+        if self._regrets.note(decisions, self._sharding):
             return False
         for number, choice in enumerate(made):
             self._seen.add(frozenset([choice]))
@@ -251,26 +251,6 @@ class Search:
                     continue
                 if decisions.shards or goal not in self._goals or not self._goals[goal][0].shards:
                     self._goals[goal] = decisions, taken
-
-    def _regret(self, decisions: Decisions) -> bool:
-        """Note decisions because of which a run left a function later on; whether some are new.
-
-        Each time one decision is regretted: the last one that is none of those with which a model
-        is sharded and, if possible, names no strategy. One that was regretted before stays.
-        """
-        values = decisions.values_by_key
-        known = len(self._going_on)
-        for keys in decisions.left_by:
-            free = [
-                key
-                for key in keys
-                if (key, values[key]) not in self._sharding
-                and self._going_on.get(key) is not values[key]
-            ]
-            if free and not any(key in self._going_on for key in free):
-                key = min(free, key=names_strategy)
-                self._going_on[key] = not values[key]
-        return len(self._going_on) > known
 
     def _has_sharded(self) -> bool:
         return self._needed_to_shard is not None
@@ -409,7 +389,7 @@ class Search:
         preferred: Mapping[str, bool] | None = None,
         fixed: Set[str] = frozenset(),
     ) -> Decisions:
-        going_on = {key: value for key, value in self._going_on.items() if key not in fixed}
+        going_on = {key: value for key, value in self._regrets.going_on.items() if key not in fixed}
         return Decisions(base, forced, preferred or {}, going_on, fixed)
 
     def _aimed_at(self, target: Target) -> Decisions:
@@ -461,7 +441,7 @@ class Search:
         """The keys that a run met before it sharded a model, without those that it regrets."""
         values = context.values_by_key
         met = self._met_before(context, context.sharding)
-        return {key for key in met if self._going_on.get(key, values[key]) == values[key]}
+        return {key for key in met if self._regrets.going_on.get(key, values[key]) == values[key]}
 
     def _context(self, target: Target) -> Decisions:
         """The last run that came to a target, if possible one that shards a model, and shares most

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import findings, program
+from programs import events, findings, program
 
-from fsdplint.trace import Sharded, TensorParallel
+from fsdplint.trace import ScalerBuilt, Sharded, TensorParallel
 
 CODE = """
 import argparse
@@ -72,3 +72,18 @@ def test_other_data_in_another_configuration_contradict(tmp_path: Path) -> None:
         "numbers = random", "if args.tp:\n    place = mesh['dp'].get_local_rank()\nnumbers = random"
     )
     assert not findings(program(tmp_path, IMPORTS + code), "FSDP519")
+
+
+def test_a_scaler_whose_switch_keeps_its_default(tmp_path: Path) -> None:
+    body = """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Options:
+            scale: bool = False
+
+        options = Options()
+        model = Net()
+        scaler = torch.amp.GradScaler("cuda", enabled=options.scale)
+        """
+    assert [event.enabled for event in events(program(tmp_path, body), ScalerBuilt)] == [False]

@@ -173,6 +173,8 @@ def _scaler_enabled(run: Run, name: str, call: Call) -> tuple[bool | None, list[
         return None if call.open else True, []
     node = _argument_node(call.node, ENABLED[name], "enabled") or call.node
     value = run.settle(value)
+    if isinstance(value, Unknown) and value.is_default and isinstance(value.default, Const):
+        return bool(value.default.value), []
     if not isinstance(node, cst.BaseExpression) or not isinstance(
         value, Const | Condition | Unknown
     ):
