@@ -162,6 +162,8 @@ class EntryRuns:
             run.trace.complete = False
             # The first run takes every branch, so code that it does not reach is rare.
             self._note_cut(stopped, unfinished=self.entry.complete and first)
+        if run.construction_cut is not None:
+            self._note_cut(run.construction_cut, unfinished=False)
         return run
 
     def _repeats_others(self, run: Run) -> bool:

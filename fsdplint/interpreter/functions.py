@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from fsdplint.interpreter import grad_mode, lazy, repeated_work
+from fsdplint.interpreter import grad_mode, lazy, long_constructions, repeated_work
 from fsdplint.interpreter.decided_values import with_keys
 from fsdplint.interpreter.frames import MAX_DEPTH, MAX_RECURSION, MAX_RECURSION_STEPS, Call, Frame
 from fsdplint.interpreter.library_classes import SHARDED_CLASSES
@@ -152,6 +152,10 @@ def _execute_function(
     open_call: bool,
     on_yield: Callable[[Value], None] | None,
 ) -> Value:
+    if long_constructions.is_too_long(run):
+        call = Call(node, args, kwargs, open_call)
+        long_constructions.leave_out(run, function, receiver, call)
+        return Unknown()
     run.reached.add(function.node)
     active = [
         frame for frame in run.frames if frame.function is function and not frame.of_comprehension

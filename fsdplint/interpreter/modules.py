@@ -17,6 +17,7 @@ from fsdplint.interpreter.library_classes import (
     initialises_at_random,
     may_be_module,
 )
+from fsdplint.interpreter.long_constructions import construction
 from fsdplint.interpreter.module_tree import (
     NAMED,
     add_child,
@@ -105,7 +106,8 @@ def build_module(run: Run, klass: Class, call: Call) -> ModuleValue:
     depth: int = run.loop_depth
     run.loop_depth = 0
     if isinstance(init, Function):
-        result = call_function(run, init, module, call.args, call.kwargs, call.node, call.open)
+        with construction(run):
+            result = call_function(run, init, module, call.args, call.kwargs, call.node, call.open)
         if not is_none(result):  # an error has left it
             run.trace.modules[module.id].children_known = False
     else:

@@ -132,6 +132,8 @@ class Run(
         self._next_check = 0  # the step at which the bounds are checked again
         self.last_new = 0  # the last step that showed something: see `fruitless`
         self.costly: set[cst.CSTNode] = set()  # functions with a call of many steps
+        self.construction_end: int | None = None  # see `long_constructions`
+        self.construction_cut: OutOfSteps | None = None  # where one was cut first
         self.marks: set[str] = set()  # names of attributes that were set on parameters
         self.ignored: dict[int, Value] = {}  # what a sharding leaves out, by its event
         self.executing: cst.CSTNode = cst.Pass()  # the statement that is being executed
