@@ -144,3 +144,24 @@ def test_a_file_with_the_values_of_all_ranks_is_fine(tmp_path: Path, case: str) 
 @pytest.mark.parametrize("case", IN_FILES)
 def test_a_file_for_each_rank_is_fine(tmp_path: Path, case: str) -> None:
     assert not _found_in_file(tmp_path, *IN_FILES[case], path="f'a/{rank}'")
+
+
+FILES_OF_PROCESSES = {
+    "buffer": "io.BytesIO()",
+    "temporary file": "tempfile.NamedTemporaryFile()",
+    "name of a temporary file": "tempfile.NamedTemporaryFile().name",
+    "temporary folder": "tempfile.mkdtemp() + '/a.pt'",
+    "joined to a temporary folder": "os.path.join(tempfile.mkdtemp(), 'a.pt')",
+    "unique name": "f'{uuid.uuid4()}.pt'",
+    "unique digits": "'a' + uuid.uuid4().hex",
+}
+
+
+@pytest.mark.parametrize("case", FILES_OF_PROCESSES)
+def test_a_file_of_each_process_is_fine(tmp_path: Path, case: str) -> None:
+    before = (
+        "import io, os, tempfile, uuid\n"
+        "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))"
+    )
+    path = FILES_OF_PROCESSES[case]
+    assert not _found_in_file(tmp_path, before, "[model(data)]", path=path)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import libcst as cst
 
 from fsdplint.interpreter import loaded_numbers, meta_device, plain_files, unfinished_saves
-from fsdplint.interpreter.file_paths import may_depend_on_rank, path_pattern
+from fsdplint.interpreter.file_paths import (
+    is_buffer,
+    is_of_process,
+    may_depend_on_rank,
+    path_pattern,
+)
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.later_reads import states_read_later
 from fsdplint.interpreter.models.registry import function
@@ -51,9 +56,6 @@ from fsdplint.trace import (
     Sharding,
 )
 
-# Files that only the process has that opens them.
-_OF_PROCESS = {"io.BytesIO", "tempfile.SpooledTemporaryFile", "tempfile.TemporaryFile"}
-
 
 def emit_saved(
     run: Run,
@@ -79,6 +81,7 @@ def emit_saved(
     if any(type(f) is TensorValue and _is_of_shards(run, f) for f in found):
         layouts.append(Layout.LOCAL)
     entries = state_entries(run, value)
+    of_process = path is not None and is_of_process(run.settle(path))
     run.emit(
         Saved,
         call.node,
@@ -97,7 +100,7 @@ def emit_saved(
         own_group=own_group,
         of_position=tested_position(run) if collective and not own_group else "",
         own_entries=own_entries(run, value) if collective and not own_group else (),
-        own_values=not collective and holds_own_values(run, value),
+        own_values=not collective and not of_process and holds_own_values(run, value),
         one_rank=_is_filled_on_one_rank(run, value),
     )
 
@@ -153,7 +156,7 @@ def save(run: Run, name: str, call: Call) -> Value:
     emit_saved(run, call, name, call.arg(0, "obj") or call.arg(0, "tensors") or Unknown(), path,
           collective=False)  # fmt: skip
     saved, file = run.trace.events[-1], run.settle(path) if path is not None else None
-    if isinstance(saved, Saved) and isinstance(file, Unknown) and file.library in _OF_PROCESS:
+    if isinstance(saved, Saved) and file is not None and is_buffer(file):
         run.buffers[file] = saved
     return Const(None)
 
