@@ -122,6 +122,29 @@ STAYING = {
         f"context = {FULL} if whole else contextlib.nullcontext()\nwhole = not whole\n{BLOCK}"
         "print(whole)\n"
     ),
+    "another test in the arm": (
+        f"context = contextlib.nullcontext()\nif whole:\n    context = {FULL}\n    whole = False\n"
+        f"{BLOCK}print(whole)\n"
+    ),
+    "an attribute that changes": (
+        f"class Saver:\n    whole = True\nsaver = Saver()\n"
+        f"context = {FULL} if saver.whole else contextlib.nullcontext()\n"
+        f"saver.whole = False\n{BLOCK}"
+    ),
+    "an attribute that a function changes": (
+        f"class Saver:\n    whole = True\nsaver = Saver()\n"
+        f"def finish():\n    saver.whole = False\n"
+        f"context = {FULL} if saver.whole else contextlib.nullcontext()\n"
+        f"finish()\n{BLOCK}"
+    ),
+    "a list that changes": (
+        f"found = []\ncontext = {FULL} if not found else contextlib.nullcontext()\n"
+        f"found.append(1)\n{BLOCK}"
+    ),
+    "another model": (
+        f"context = {FULL}\nmodel = FSDP(Net())\nif whole:\n"
+        f"    context = contextlib.nullcontext()\n{BLOCK}"
+    ),
     "a test that may change something": (
         f"context = {FULL} if os.remove('x') else contextlib.nullcontext()\n{BLOCK}"
     ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fsdplint.interpreter.values import Bound, Class, Function
 from fsdplint.migration.analysis.unreached_code import bindings
 from fsdplint.migration.analysis.variables import Definition, home_of, reads
 from fsdplint.migration.direct_form.inlining import Inlining
@@ -56,13 +57,45 @@ def choice_before(
 def changes_after(
     inlining: Inlining, statement: cst.CSTNode, value: cst.BaseExpression, node: cst.With
 ) -> bool:
-    """Whether a name of an expression is bound between a statement and the block."""
+    """Whether an expression may give something else at the block than behind a statement."""
     source = inlining.source
     start, end = source.span(statement)[1], source.span(node)[0]
-    names = {part.value for part in (value, *descend(value)) if isinstance(part, cst.Name)}
-    found = bindings(source, function_around(source, node))
-    places = [source.span(x)[0] for name, x_s in found.items() if name in names for x in x_s]
-    return any(start <= place < end for place in places) or start > end
+    return start > end or changes_between(inlining, value, start, end, node)
+
+
+def changes_between(
+    inlining: Inlining, value: cst.BaseExpression, start: int, end: int, node: cst.With
+) -> bool:
+    """Whether code between two places in the function of the block binds a name or attribute of an
+    expression, or calls what may change an object in it."""
+    source, function = inlining.source, function_around(inlining.source, node)
+    parts = [value, *descend(value)]
+    names = {part.value for part in parts if isinstance(part, cst.Name)}
+    for target, found in bindings(source, function).items():
+        last = target.partition("[")[0].rpartition(".")[2]
+        if last in names and any(start <= source.span(one)[0] < end for one in found):
+            return True
+    in_objects = any(isinstance(part, cst.Attribute | cst.Subscript) for part in parts)
+    return any(
+        _may_change(inlining, part, names, in_objects)
+        for part in source.descend(function)
+        if isinstance(part, cst.Call) and start <= source.span(part)[0] < end
+    )
+
+
+def _may_change(inlining: Inlining, call: cst.Call, names: set[str], in_objects: bool) -> bool:
+    """Whether a call may change an object by its method, or by code of the program."""
+    if inlining.migration.fsdp1(call.func):
+        return False
+    if isinstance(call.func, cst.Attribute):
+        if names & {one.value for one in descend(call.func.value) if isinstance(one, cst.Name)}:
+            return True
+        if isinstance(call.func.value, cst.Name) and call.func.value.value in names:
+            return True
+    if not in_objects:
+        return False
+    called = inlining.migration.values(call.func)
+    return any(isinstance(one, Function | Bound | Class) for one in called)
 
 
 def arms_of(node: cst.If) -> Iterator[cst.IndentedBlock | None]:

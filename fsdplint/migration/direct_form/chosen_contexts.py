@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fsdplint.migration.analysis.variables import definitions, home_of, reads
+from fsdplint.migration.analysis.variables import Definition, definitions, home_of, reads
 from fsdplint.migration.direct_form.arms import (
     MAX_LINES,
     Variable,
     changes_after,
+    changes_between,
     choice_before,
     first_line,
     going_on,
@@ -32,6 +33,7 @@ from fsdplint.migration.direct_form.arms import (
 from fsdplint.migration.direct_form.inlining import Inlining
 from fsdplint.migration.names import FSDP
 from fsdplint.syntax.arguments import is_constant
+from fsdplint.syntax.enclosing import function_around
 from fsdplint.syntax.layout import descend, string_lines
 
 _QUESTIONS = ("isinstance", "hasattr", "bool")
@@ -42,13 +44,13 @@ class _Choice:
     """A test between two contexts.
 
     Attributes:
-        place: the statement before the block that makes the choice, if it is not the block's head.
+        places: where the test and the contexts are evaluated, if not in the block's head.
         dropped: the statements that go, because only the block reads what they assign.
     """
 
     test: cst.BaseExpression
     contexts: tuple[cst.BaseExpression, cst.BaseExpression]
-    place: cst.CSTNode | None = None
+    places: tuple[cst.CSTNode, ...] = ()
     dropped: Sequence[cst.CSTNode] = ()
 
 
@@ -84,7 +86,8 @@ def rewrite_with(inlining: Inlining, node: cst.With) -> bool:
 
 def _of_expression(value: cst.IfExp, assigned: cst.CSTNode | None = None) -> _Choice:
     dropped = [assigned] if assigned is not None else []
-    return _Choice(value.test, (value.body, value.orelse), assigned, dropped)
+    places = (assigned,) * 3 if assigned is not None else ()
+    return _Choice(value.test, (value.body, value.orelse), places, dropped)
 
 
 def _of_one_arm(
@@ -106,7 +109,8 @@ def _of_one_arm(
     if not list(going_on(one)) or (alone and inlining.has_comments(one)):
         return None
     dropped = [first.statement, one if alone else second.statement]
-    return _Choice(one.test, (second.value, first.value), one, dropped)
+    places = one.test, second.statement, first.statement
+    return _Choice(one.test, (second.value, first.value), places, dropped)
 
 
 def _are_contexts(inlining: Inlining, values: Sequence[cst.BaseExpression]) -> bool:
@@ -133,13 +137,33 @@ def _is_empty(inlining: Inlining, value: cst.BaseExpression) -> bool:
     )
 
 
-def _stays(
-    inlining: Inlining, value: cst.BaseExpression, place: cst.CSTNode | None, node: cst.With
+def _is_plain(value: cst.BaseExpression) -> bool:
+    """Whether an expression binds no name and awaits nothing."""
+    return not any(isinstance(part, cst.NamedExpr | cst.Await) for part in (value, *descend(value)))
+
+
+def _stays(inlining: Inlining, node: cst.With, choice: _Choice) -> bool:
+    """Whether the test and the contexts give the same at the block as where they are evaluated."""
+    source, values = inlining.source, (choice.test, *choice.contexts)
+    return all(map(_is_plain, values)) and not any(
+        function_around(source, place) is not function_around(source, node)
+        or changes_after(inlining, place, value, node)
+        for place, value in zip(choice.places, values, strict=False)
+    )
+
+
+def _stays_in_arm(
+    inlining: Inlining, node: cst.With, choice: cst.If, definition: Definition
 ) -> bool:
-    """Whether an expression gives the same at the block as at a statement before it."""
-    if any(isinstance(part, cst.NamedExpr | cst.Await) for part in (value, *descend(value))):
-        return False
-    return place is None or not changes_after(inlining, place, value, node)
+    """Whether the context that an arm assigns is the same at the block."""
+    source, value, line = inlining.source, definition.value, definition.statement
+    arm = next(one for one in going_on(choice) if line in descend(one))
+    within = source.span(line)[1], source.span(arm)[1]
+    return (
+        _is_plain(value)
+        and not changes_between(inlining, value, *within, node)
+        and not changes_after(inlining, choice, value, node)
+    )
 
 
 def _is_question(test: cst.BaseExpression) -> bool:
@@ -163,7 +187,7 @@ def _write_arms(
     values = [one.value for one in variable.definitions]
     if choice is None or not _are_contexts(inlining, values):
         return False
-    if not all(_stays(inlining, value, choice, node) for value in values):
+    if not all(_stays_in_arm(inlining, node, choice, one) for one in variable.definitions):
         return False
     moved = [*before[list(before).index(choice) + 1 :], node]
     texts: dict[cst.IndentedBlock, str] = {}
@@ -189,9 +213,7 @@ def _write_choice(inlining: Inlining, node: cst.With, choice: _Choice | None) ->
     test = source.code(choice.test)
     if "\n" in test or not _is_question(choice.test):
         return False
-    if not all(
-        _stays(inlining, value, choice.place, node) for value in (choice.test, *choice.contexts)
-    ):
+    if not _stays(inlining, node, choice):
         return False
     texts = [_text(inlining, node, value, [node], "") for value in choice.contexts]
     unit = source.tree.default_indent
