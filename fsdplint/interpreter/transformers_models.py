@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdplint.interpreter.modules import DELEGATE, as_module
 from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.values import ModuleValue, Unknown, Value
+from fsdplint.trace import Wrapped
 
 
 def is_transformers_model(module: ModuleValue) -> bool:
@@ -27,8 +28,11 @@ _MODELS = frozenset(
 
 
 def part_of_transformers(run: Run, value: Unknown, name: str) -> ModuleValue | None:
-    """The module with parameters that a model of Transformers certainly has under a name."""
-    if name not in _LAYERS | _MODELS:
+    """The module with parameters that a model of Transformers certainly has under a name.
+
+    A migration follows the parts of a model that FSDP1 wraps by its code.
+    """
+    if name not in _LAYERS | _MODELS or next(run.trace.of(Wrapped), None) is not None:
         return None
     module = layer_of_transformers(run, value)
     if module is not None and name in _LAYERS:
