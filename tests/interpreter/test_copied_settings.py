@@ -82,3 +82,40 @@ def test_a_shallow_copy_has_its_own_entries(tmp_path: Path) -> None:
             dist.barrier()
     """
     assert not list(findings(program(tmp_path, body, header=HEAD), "FSDP501"))
+
+
+OBJECTS = """
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def shard(self):
+        fully_shard(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+first = Trainer(nn.Linear(4, 4))
+second = copy.{copy}(first)
+first.shard()
+second.shard()
+"""
+ONE_OBJECT = """
+class State:
+    sharded = False
+    def __deepcopy__(self, memo):
+        return self
+state = State()
+other = copy.deepcopy(state)
+state.sharded = True
+if not other.sharded:
+    fully_shard(model)
+"""
+
+
+def test_the_deep_copy_of_an_object_has_its_own_model(tmp_path: Path) -> None:
+    deep = program(tmp_path, OBJECTS.format(copy="deepcopy"), header=HEAD)
+    assert not list(findings(deep, "FSDP111"))
+    shallow = program(tmp_path, OBJECTS.format(copy="copy"), header=HEAD)
+    assert list(findings(shallow, "FSDP111"))
+
+
+def test_a_class_may_copy_its_objects_in_its_own_way(tmp_path: Path) -> None:
+    assert not list(findings(program(tmp_path, ONE_OBJECT, header=HEAD), "FSDP111"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fsdplint.interpreter import unknown_entries
 from fsdplint.interpreter.frames import Call
+from fsdplint.interpreter.functions import call_function
 from fsdplint.interpreter.models.registry import function
 from fsdplint.interpreter.module_tree import child_values
 from fsdplint.interpreter.modules import new_module
@@ -15,8 +16,10 @@ from fsdplint.interpreter.run import Run
 from fsdplint.interpreter.torch_values import ParametersOf, StateValue, derived
 from fsdplint.interpreter.values import (
     Dict,
+    Function,
     Instance,
     ModuleValue,
+    OptimizerValue,
     Sequence,
     Unknown,
     Value,
@@ -29,8 +32,12 @@ _MAX_DEPTH = 3  # of dicts in dicts
 @function("copy.deepcopy", "copy.copy")
 def copy(run: Run, name: str, call: Call) -> Value:
     value = run.settle(call.args[0]) if call.args else Unknown()
-    if not isinstance(value, ModuleValue):
-        return _copy_of_object(run, value, _MAX_DEPTH if name == "copy.deepcopy" else 0, {})
+    if isinstance(value, ModuleValue):
+        return _copy_of_module(run, name, value, call)
+    return _ObjectCopies(run, name, call).of(value, _MAX_DEPTH if name == "copy.deepcopy" else 0)
+
+
+def _copy_of_module(run: Run, name: str, value: ModuleValue, call: Call) -> ModuleValue:
     duplicate = duplicate_module(run, value, call)
     run.emit(ModuleCopied, call.node, module=value.id, copy=duplicate.id, api=name)
     return duplicate
@@ -56,26 +63,59 @@ def _copy_of(value: Value, partial: bool) -> Value:
     return _copy_of_parameter(value, partial)
 
 
-def _copy_of_object(run: Run, value: Value, depth: int, copies: dict[Value, Value]) -> Value:
-    """The copy of a value that is no module, with copies of what is in it up to some depth."""
-    copied = _copy_of(value, run.ranks().partial)
-    if copied is not value or not isinstance(value, Dict | Instance):
-        return copied
-    known = copies.get(value)
-    if known is not None:
-        return known
-    if isinstance(value, Dict):
-        held = dict(value.items)
-        removed = set(value.removed)
-        made: Value = replace(value, items=held, removed=removed, optimizer=None, is_first=False)
-    else:
-        held = dict(value.attributes)
-        made = replace(value, attributes=held)
-    copies[value] = made
-    if depth:
-        for name, part in held.items():
-            held[name] = _copy_of_object(run, part, depth - 1, copies)
-    return made
+class _ObjectCopies:
+    """One copy of a value that is no module, and of what is in it.
+
+    A class may copy its objects in its own way.
+    """
+
+    def __init__(self, run: Run, name: str, call: Call) -> None:
+        self._run, self._name, self._call = run, name, call
+        self._copies: dict[Value, Value] = {}
+
+    def of(self, value: Value, depth: int) -> Value:
+        """The copy of a value, with copies of its parts up to some depth."""
+        copied = _copy_of(value, self._run.ranks().partial)
+        if copied is not value or not isinstance(value, Dict | Instance):
+            return copied
+        known = self._copies.get(value)
+        if known is not None:
+            return known
+        if isinstance(value, Instance) and (own := self._by_own_method(value)) is not None:
+            return own
+        if isinstance(value, Dict):
+            held = dict(value.items)
+            removed = set(value.removed)
+            made: Value = replace(
+                value, items=held, removed=removed, optimizer=None, is_first=False
+            )
+        else:
+            held = dict(value.attributes)
+            made = replace(value, attributes=held)
+        self._copies[value] = made
+        if depth:
+            for name, part in held.items():
+                held[name] = self._of_part(self._run.settle(part), depth - 1)
+        return made
+
+    def _of_part(self, part: Value, depth: int) -> Value:
+        """An optimizer in a deep copy is unknown: it has the copies of parameters."""
+        if isinstance(part, OptimizerValue):
+            return Unknown()
+        if not isinstance(part, ModuleValue):
+            return self.of(part, depth)
+        if part not in self._copies:
+            self._copies[part] = _copy_of_module(self._run, self._name, part, self._call)
+        return self._copies[part]
+
+    def _by_own_method(self, value: Instance) -> Value | None:
+        """What `__deepcopy__` or `__copy__` of the class returns; None if it has none."""
+        name = f"__{self._name.rpartition('.')[2]}__"
+        method = value.cls.lookup(name)
+        if not isinstance(method, Function):
+            return None
+        args: list[Value] = [Dict({})] if name == "__deepcopy__" else []
+        return call_function(self._run, method, value, args, {}, self._call.node)
 
 
 def _holds_tensors(value: Dict, depth: int = 0) -> bool:
