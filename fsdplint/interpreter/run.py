@@ -121,6 +121,7 @@ class Run(
         self.library_call: Call | None = None  # the innermost call of a modelled function
         self.writes: list[tuple[dict[str, Value], str, Value | None]] | None = None
         self.assumes_sharding = False  # of a model of unknown origin: see `assume_sharding`
+        self.in_own_folder = False  # each rank may work in a folder of its own
         self.other_default_device = False  # the program sets the device of new tensors
         self.other_default_dtype = False  # or their dtype
         self.loop_depth: int = 0

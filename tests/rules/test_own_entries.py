@@ -165,3 +165,18 @@ def test_a_file_of_each_process_is_fine(tmp_path: Path, case: str) -> None:
     )
     path = FILES_OF_PROCESSES[case]
     assert not _found_in_file(tmp_path, before, "[model(data)]", path=path)
+
+
+def test_a_folder_in_which_each_rank_works_is_fine(tmp_path: Path) -> None:
+    data = "data = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))\n"
+    own, same = (f"import os\n{data}os.chdir({folder})" for folder in ("f'a/{rank}'", "'a'"))
+    assert not _found_in_file(tmp_path, own, "[model(data)]")
+    assert _found_in_file(tmp_path, same, "[model(data)]")
+
+
+def test_a_file_of_each_host_is_fine(tmp_path: Path) -> None:
+    before = (
+        "import socket\ndata = torch.randn(8, 4, generator=torch.Generator().manual_seed(rank))"
+    )
+    path = "f'{socket.gethostname()}.pt'"
+    assert not _found_in_file(tmp_path, before, "[model(data)]", path=path)

@@ -81,7 +81,7 @@ def emit_saved(
     if any(type(f) is TensorValue and _is_of_shards(run, f) for f in found):
         layouts.append(Layout.LOCAL)
     entries = state_entries(run, value)
-    of_process = path is not None and is_of_process(run.settle(path))
+    of_process = run.in_own_folder or (path is not None and is_of_process(run.settle(path)))
     run.emit(
         Saved,
         call.node,

@@ -12,6 +12,7 @@ from fsdplint.discovery.module_resolver import absolute
 from fsdplint.interpreter import losses, plain_files, unfinished_saves
 from fsdplint.interpreter.argument_values import default_text
 from fsdplint.interpreter.choices import module_like
+from fsdplint.interpreter.file_paths import may_depend_on_rank
 from fsdplint.interpreter.frames import Call
 from fsdplint.interpreter.imports import import_any, import_module
 from fsdplint.interpreter.long_run import note_extremum
@@ -101,7 +102,13 @@ def assert_type(run: Run, name: str, call: Call) -> Value:
     return call.arg(0, "val") or Unknown()
 
 
-@function("os.getpid")
+@function("os.chdir")
+def change_folder(run: Run, name: str, call: Call) -> Value:
+    run.in_own_folder = may_depend_on_rank(run.settle(call.arg(0, "path") or Unknown()))
+    return Const(None)
+
+
+@function("os.getpid", "platform.node", "socket.gethostname", "socket.getfqdn")
 def process_id(run: Run, name: str, call: Call) -> Value:
     return Unknown(origin=f"{name}()", by_process=True)
 
