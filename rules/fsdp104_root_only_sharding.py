@@ -194,7 +194,8 @@ def _holds_stack(trace: Trace, root: str) -> bool:
     family = trace.family(root)
     if not trace.complete or trace.any_escaped(family, trace.first_backward):
         return False
-    return any(_STACKS.fullmatch(trace.module(one).qualified_class or "") for one in family)
+    parts = {root, *trace.submodules(trace.unwrap(root))}
+    return any(_STACKS.fullmatch(trace.module(one).qualified_class or "") for one in parts)
 
 
 def _repeated_blocks(trace: Trace, root: str) -> list[_RepeatedBlocks]:
