@@ -60,7 +60,7 @@ def _is_never_none(value: Value) -> bool:
 _RETURN_OBJECTS = re.compile(
     r"(math|os\.path|pathlib)\..+"
     r"|builtins\.(abs|all|any|bin|bool|bytes|chr|complex|dict|divmod|enumerate|filter|float"
-    r"|frozenset|hash|hex|id|int|isinstance|issubclass|len|list|map|max|min|oct|ord|range|repr"
+    r"|frozenset|hash|hex|id|int|isinstance|issubclass|len|list|map|oct|ord|range|repr"
     r"|reversed|round|set|slice|sorted|str|sum|tuple|type|zip)"
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from programs import events, findings, program
 
-from fsdplint.trace import Collective, Ranks, Saved
+from fsdplint.trace import Collective, Ranks, Saved, Sharded
 
 IS_SHARDED = """
 from torch.distributed.tensor import DTensor
@@ -114,3 +114,15 @@ def test_the_result_of_a_function_or_operator_is_not_none(tmp_path: Path, number
     (trace,) = program(tmp_path, body).traces
     assert list(trace.of(Collective))
     assert not trace.decisions
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_largest_of_no_elements_may_be_none(tmp_path: Path, name: str) -> None:
+    body = f"""
+        import glob
+        last = {name}(glob.glob("*.pt"), default=None)
+        model = Net()
+        if last is None:
+            fully_shard(model)
+        """
+    assert list(events(program(tmp_path, body), Sharded))

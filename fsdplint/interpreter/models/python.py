@@ -74,6 +74,7 @@ def extremum(run: Run, name: str, call: Call) -> Value:
     values = list(map(run.settle, call.args))
     plain = not call.open and not call.kwargs
     result = unknown_result(call, _origin_of_extremum(short, values) if plain else "")
+    result.present = not call.open and "default" not in call.kwargs
     if plain:
         note_extremum(run, result, short, values)
     return result
