@@ -17,7 +17,8 @@ from fsdplint.interpreter.exploration_results import Explored, NodeValues
 from fsdplint.interpreter.frames import OutOfSteps
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.search import Search, Shown
+from fsdplint.interpreter.search import Search
+from fsdplint.interpreter.search_targets import Shown
 from fsdplint.interpreter.sites_left import SitesLeft
 from fsdplint.interpreter.unsaved_averages import note_unsaved_averages
 from fsdplint.source.source import NodeSite, Source

@@ -28,7 +28,7 @@ from fsdplint.interpreter.frames import Call, Frame
 from fsdplint.interpreter.program import Program
 from fsdplint.interpreter.project import Project
 from fsdplint.interpreter.run import Run
-from fsdplint.interpreter.search import Shown
+from fsdplint.interpreter.search_targets import Shown
 from fsdplint.interpreter.unreached_functions import MAX_FUNCTION_STEPS, UnreachedFunctions
 from fsdplint.source.config_files import is_config
 from fsdplint.source.files import MAX_BYTES, Unreadable, read_config

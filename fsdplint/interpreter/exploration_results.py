@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fsdplint.interpreter.cuts import Cut
     from fsdplint.interpreter.module_files import FileAnswer, FileQuestion
     from fsdplint.interpreter.run import Run
-    from fsdplint.interpreter.search import Shown
+    from fsdplint.interpreter.search_targets import Shown
     from fsdplint.trace import Trace
 
 

@@ -27,44 +27,14 @@ import libcst as cst
 
 from fsdplint.interpreter.configurations import BranchTaken, Choice, Decisions
 from fsdplint.interpreter.regrets import Regrets
+from fsdplint.interpreter.search_targets import Shown, Target, is_possible, key_order
 from fsdplint.interpreter.values import Condition
-from fsdplint.source.fsdp_words import names_strategy
 
 MAX_RUNS = 100  # of an entry; the bound on its steps ends most searches before
 MAX_RESTARTS = 4  # of a base whose decisions made it leave early
 ATTEMPTS = 2  # runs for one target: the second one decides as before all that comes before it
 
 LeadsOn = Callable[[Sequence[cst.CSTNode]], bool]
-Shown = tuple[object, bool, bool]  # a test's node, its key's value, and whether a model is sharded
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a run is to show.
-
-    Attributes:
-        choices: the decisions that it is to make.
-        branch: the branch that it is to take, if the target is one: the test, its outcome, and
-            whether a model is sharded in such a run.
-    """
-
-    choices: frozenset[Choice]
-    branch: Shown | None = None
-
-    @property
-    def name(self) -> object:
-        """What two targets have in common that ask for the same."""
-        return self.branch or self.choices
-
-
-def _order(key: str) -> tuple[bool, str]:
-    """Keys whose own name says that they choose how a model is distributed come first."""
-    return not names_strategy(key), key
-
-
-def _is_possible(condition: Condition, value: bool) -> bool:
-    """Whether the subject of a condition has a value with which it holds, or does not."""
-    return Decisions().infer(condition) in (None, value)
 
 
 @dataclass
@@ -285,13 +255,13 @@ class Search:
         yield from self._singles(of_default, attempt)
 
     def _ordered_keys(self) -> list[str]:
-        return sorted(self._relevant, key=lambda key: (not self._relevant[key], *_order(key)))
+        return sorted(self._relevant, key=lambda key: (not self._relevant[key], *key_order(key)))
 
     def _singles(self, keys: Iterable[str], attempt: int) -> Iterator[Target]:
         for key in keys:
             for value in (True, False):
                 target = Target(frozenset([(key, value)]))
-                if not _is_possible(self._conditions[key], value):
+                if not is_possible(self._conditions[key], value):
                     continue
                 if not self._is_open(target, attempt) or self._was_shown(key, value, False):
                     continue
@@ -304,7 +274,7 @@ class Search:
             return
         named = [one for one in self._branches(0) if self.leads_to_sharding(self._left_out(one))]
         targets = [*named, *self._branches(0, self.leads_to_sharding)]
-        yield from sorted(targets, key=lambda one: min(_order(key) for key, _ in one.choices))
+        yield from sorted(targets, key=lambda one: min(key_order(key) for key, _ in one.choices))
 
     def _left_out(self, target: Target) -> Sequence[cst.CSTNode]:
         """The code of the branch that is a target."""
@@ -326,7 +296,7 @@ class Search:
             target = Target(frozenset([choice]), (*branch, shards))
             if target.branch in self.shown or not self._is_open(target, attempt):
                 continue
-            if not _is_possible(run.conditions[choice[0]], choice[1]):
+            if not is_possible(run.conditions[choice[0]], choice[1]):
                 continue
             if leads is None or leads(taken.skipped):
                 yield target
@@ -398,7 +368,7 @@ class Search:
         context = self._context(target)
         fixed = self._fixed_keys(target, context)
         chosen = dict(target.choices)
-        for key in sorted(self._relevant.keys() - chosen.keys() - fixed, key=_order):
+        for key in sorted(self._relevant.keys() - chosen.keys() - fixed, key=key_order):
             chosen[key] = self._best(key, chosen, context.values_by_key.get(key, True))
         preferred = {**context.values_by_key, **chosen}
         forced = tuple((context.conditions[key], value) for key, value in sorted(target.choices))
