@@ -17,14 +17,15 @@ class OwnValuesInOneFile(Rule):
     Finds `torch.save` of values that differ between ranks, to a path that is the same on all ranks and that all ranks
     write: the state of a random generator, outputs of a model for the rank's own data, samples, the number of the rank.
 
-    A path with the rank in it, a buffer or temporary file of the process, a file that one rank writes, values that a
-    collective has gathered, and numbers that only report, such as the mean of a loss, are fine.
+    A path with the rank or the host in it, a buffer or temporary file of the process, a folder of the rank, a file that
+    one rank writes, values that a collective has gathered, and numbers that only report, such as the mean of a loss,
+    are fine.
 
     ## Why is this bad?
     The ranks open and write the file at the same time. It holds the values of the rank that was last, and those of all
     other ranks are lost. If the writes overlap, the file is damaged. On two ranks, where rank 1 is last:
 
-        rank 0 read the samples of rank 1
+        rank 0 read the outputs of rank 1
 
     Put the rank into the path, or gather the values and let one rank write them.
 

@@ -27,6 +27,9 @@ class Owner:
     def __init__(self, model):
         self.model = model
 
+    def update(self):
+        return self.model.state_dict()
+
 
 model = FSDP(Net(), use_orig_params=True)
 owner = Owner(model)
@@ -45,7 +48,7 @@ def test_an_optimizers_own_state_needs_no_block(tmp_path: Path, kind: str) -> No
     assert "torch.save(optimizer.state_dict()," in after
 
 
-@pytest.mark.parametrize("state", ["owner.model.state_dict()", "owner.take()"])
+@pytest.mark.parametrize("state", ["owner.model.state_dict()", "owner.take()", "owner.update()"])
 def test_a_model_in_an_object(tmp_path: Path, state: str) -> None:
     found, _ = plan(tmp_path, PROGRAM.format(kind="FULL", call="keep_model(owner)", state=state))
     assert any("takes the state" in one.reason for one in found.blockers)

@@ -12,6 +12,7 @@ from fsdplint.syntax.layout import descend
 
 _BUILTINS = ("print", "len", "str", "int", "dict", "list", "isinstance", "min", "max", "range")
 _LOGGING = ("debug", "info", "warning", "error")
+_KINDS = (str, dict, list, PurePath)  # of objects that hold no model
 
 
 def takes_no_state(migration: Migration, node: cst.Call) -> bool:
@@ -29,9 +30,15 @@ def _takes_none(migration: Migration, node: cst.Call, entered: set[cst.CSTNode])
         method = node.func.attr.value
         if method in ("state_dict", "load_state_dict"):
             return is_no_model(migration, node.func.value)
-        if method in _LOGGING or any(hasattr(kind, method) for kind in (str, dict, list, PurePath)):
+        named = method in _LOGGING or any(hasattr(kind, method) for kind in _KINDS)
+        if named and not _is_of_program(migration, node.func):
             return True
     return _runs_no_state_code(migration, node, entered)
+
+
+def _is_of_program(migration: Migration, function: cst.BaseExpression) -> bool:
+    """Whether a call may run a method of the program, such as `update` of a trainer."""
+    return any(isinstance(one, Bound | Function) for one in migration.values(function))
 
 
 def _runs_no_state_code(migration: Migration, node: cst.Call, entered: set[cst.CSTNode]) -> bool:
